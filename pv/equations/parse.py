@@ -188,7 +188,10 @@ def parse_equations(raw: Mapping[str, Keys]) -> tuple[dict[str, Definition], lis
             except InvalidEquation as problem:
                 problems.append(problem)
     for equation in definitions.values():
-        problems.extend(check(equation, definitions))
+        try:
+            _check_types(equation, definitions)
+        except InvalidEquation as problem:
+            problems.append(problem)
     return definitions, problems
 
 
@@ -263,21 +266,13 @@ Values = tuple[Value[None], ...]
 """The values of a formula in the type check: axes and types without contents."""
 
 
-def check(equation: Definition, definitions: Mapping[str, Definition]) -> Iterator[InvalidEquation]:
-    """Yield the first problem of an equation, if it has one.
+def _check_types(equation: Definition, definitions: Mapping[str, Definition]) -> None:
+    """Raise `InvalidEquation` for the first formula or result of an equation whose axes or types do not fit.
 
     Args:
         equation: The equation.
-        definitions: The valid definitions of the contract by name, to look up a differentiated equation.
+        definitions: The definitions of the contract by name, to look up a differentiated equation.
     """
-    try:
-        _check(equation, definitions)
-    except InvalidEquation as problem:
-        yield problem
-
-
-def _check(equation: Definition, definitions: Mapping[str, Definition]) -> None:
-    """Check axes and types of the expression, the result, the condition and the invariants of an equation."""
     name, infer = equation.name, partial(infer_types, equation.callee, callees=equation.callees)
     values = locate(name, Part.EXPRESSION, lambda: infer(equation.formula, calling=(name,)))
     locate(name, Part.RESULT, lambda: _check_results(equation, values))

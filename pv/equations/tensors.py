@@ -68,7 +68,7 @@ def _apply(function: type[torch.autograd.Function], *arguments: object) -> Tenso
     return result
 
 
-def broadcast(*shapes: torch.Size) -> torch.Size:
+def _broadcast_shapes(*shapes: torch.Size) -> torch.Size:
     """Return the shape to which some shapes are broadcast."""
     shape: torch.Size = torch.broadcast_shapes(*shapes)
     return shape
@@ -241,7 +241,7 @@ class Tensors:
     def reduce(self, name: str, content: Tensor, places: Sequence[int], where: Tensor | None) -> Tensor:
         dims = [1 + place for place in places]
         if where is not None:
-            shape = broadcast(content.shape, where.shape)
+            shape = _broadcast_shapes(content.shape, where.shape)
             content, where = content.expand(shape), where.expand(shape)
         if name in _EXACT_REDUCTIONS:
             return reduce_content(name, content, dims, where)
@@ -272,7 +272,7 @@ class Tensors:
 
     def pick(self, content: Tensor, index: Tensor) -> Tensor:
         size = content.shape[-1]
-        shape = broadcast(content.shape[:-1], index.shape)
+        shape = _broadcast_shapes(content.shape[:-1], index.shape)
         inside = (index >= 0) & (index < size)
         # `gather` needs valid indices, so clamp them. An invalid index, such as -100, selects NaN.
         chosen = content.expand(*shape, size).gather(-1, index.clamp(0, size - 1).expand(shape).unsqueeze(-1))

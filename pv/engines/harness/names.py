@@ -125,7 +125,7 @@ class Module:
         names: The names that the module defines at the top level.
         imports: The absolute dotted target of each imported name.
         stars: The modules named in `from MODULE import *` statements.
-        definitions: The definitions at every level.
+        definitions: The definitions at the top level and in classes, also those in blocks such as `if`.
     """
 
     name: str
@@ -169,7 +169,7 @@ class Definition:
 
 @cache
 def module_of(name: str, path: Path, tree: ast.Module) -> Module:
-    """Return the module of a file, with its definitions at every level.
+    """Return the module of a file, with its definitions and imports.
 
     The module is cached, since many harnesses reach the same files. Its definitions cache the names that they use.
 
@@ -242,7 +242,7 @@ def _imports(nodes: Iterator[ast.AST], package: Sequence[str]) -> dict[str, str]
 
 CONSTRUCTORS = ("__init__", "__new__", "__post_init__")
 MAX_STEPS = 20
-"""Maximum number of steps to resolve an expression. Real code needs fewer; assignments in a circle would never end."""
+"""Maximum number of steps to resolve an expression. Without a limit, circular assignments would never end."""
 LITERALS = (ast.Constant, ast.JoinedStr, ast.List, ast.Tuple, ast.Dict, ast.Set, ast.ListComp, ast.SetComp)
 
 
@@ -325,7 +325,7 @@ class Names:
             node: The expression.
             scope: The local names around the expression.
             around: The definition that contains the expression.
-            steps: The number of steps that are left; the values are unknown if there are none.
+            steps: The number of steps that are left. Without any, the values are unknown.
         """
         if steps <= 0:
             return None

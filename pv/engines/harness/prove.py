@@ -57,8 +57,8 @@ def _complete(tried: int, outside: int, seconds: float, box: Box) -> dict[str, o
     return {"status": TrialStatus.NO_EXAMPLES.value, "detail": f"the box is empty: {text}", **counts}
 
 
-# The answer that each conclusive status means. Two proof engines contradict each other if their answers differ.
 REFUTING = (TrialStatus.REFUTED.value, TrialStatus.RAISED.value)
+# The answer of a proof engine for each conclusive status. Two engines contradict each other if their answers differ.
 ANSWERS = {
     TrialStatus.HELD.value: "it holds",
     TrialStatus.NO_EXAMPLES.value: "no point",

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from io import StringIO
 from typing import Any, TypeVar
 
 import hypothesis
@@ -138,7 +139,7 @@ class _Search:
         arguments: The JSON of each argument of the current example by name, and whether this JSON is exact.
         draws: The values that the current example drew from `st.data()` by label, in the same form.
         drawn_by_data: Whether the current example has an argument `st.data()`.
-        printed: The output of the last example.
+        output: The buffer with the output of the current example.
     """
 
     def __init__(
@@ -160,7 +161,7 @@ class _Search:
         self.arguments: dict[str, tuple[object, bool]] = {}
         self.drawn_by_data = False
         self.draws: dict[str, tuple[object, bool]] = {}
-        self.printed = ""
+        self.output = StringIO()
         self._last_put = 0.0
 
     def run(self) -> None:
@@ -213,12 +214,11 @@ class _Search:
         for value in data:
             self._record_draws(value)
         self._stream_arguments()
-        with captured_output() as output:
+        with captured_output() as self.output:
             try:
                 self._call_body(args, arguments)
             finally:
                 self.stream.end_call()
-                self.printed = output.getvalue()
 
     def _call_body(self, args: tuple[object, ...], arguments: Mapping[str, object]) -> None:
         """Call the body and count the example as valid, invalid, skipped or failed."""
@@ -299,7 +299,7 @@ class _Search:
             "exact": exact,
             "error": f"{type(error).__name__}: {explanation}" if explanation else describe_error(error),
             "frames": self.failures.frames(error),
-            "printed": self.printed,
+            "printed": self.output.getvalue(),
             "explained": isinstance(error, KnownCause),
         }
 

@@ -19,7 +19,7 @@ from pv.engines.trial import Trial, TrialStatus
 from pv.errors import UsageError
 
 PREDICATE_LIMIT_S = 60.0
-"""Limit of a predicate that reads the record of a finished run."""
+"""The limit of a predicate that reads the record of a finished run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +88,7 @@ class RunEngine(Engine[RunPayload]):
         from pv.engines.property.attack import Settings, attack, load_profile
         from pv.engines.run import reference_run
 
+        # Loaded before the predicate is imported, since its module may also contain Hypothesis tests.
         load_profile(100, shrink=True)
         if payload.callable is not None or payload.command:
             failure = self._execute(payload, worker)
