@@ -97,7 +97,8 @@ def _tensor(value: "Tensor") -> tuple[object, bool]:
     if has_data:
         flat = value.detach().cpu().resolve_conj().reshape(-1)
         # Convert bfloat16 to float32, which represents every bfloat16 number exactly.
-        described["data"] = encode((flat.float() if str(flat.dtype) == "torch.bfloat16" else flat).tolist())[0]
+        numbers = (flat.float() if str(flat.dtype) == "torch.bfloat16" else flat).tolist()
+        described["data"] = [encode(number)[0] for number in numbers]  # `_sequence` would cut the list at `MAX_ITEMS`
     return {"$tensor": described}, has_data and not value.is_complex() and not value.requires_grad
 
 

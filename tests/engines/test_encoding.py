@@ -78,6 +78,12 @@ def test_a_tensor_of_edges_comes_back_bit_for_bit(dtype: torch.dtype) -> None:
     assert repr(decoded.tolist()) == repr(tensor.tolist())
 
 
+def test_tensor_longer_than_a_list_is_decoded() -> None:
+    tensor = torch.arange(MAX_ELEMENTS).reshape(2, -1)
+    encoded, exact = through_json(tensor)
+    assert exact and torch.equal(decode(encoded), tensor)
+
+
 class RaisingRepr:
     def __repr__(self) -> str:
         raise ValueError("no")
