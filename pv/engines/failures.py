@@ -23,9 +23,9 @@ TORCH_DEVICES = {"torch.cuda", "torch.xpu", "torch.mtia"}
 
 
 class FailureClassifier:
-    """Classifies exceptions by their innermost frame in the project.
+    """Classifies exceptions by their type and their innermost frame in the project.
 
-    1. An exception whose innermost frame is in the subject gives the status `RAISED`.
+    1. An exception whose innermost frame in the project is in the subject gives the status `RAISED`.
     2. A failed assertion of the falsifier gives the status `REFUTED`.
     3. Any other exception is an error of the falsifier or of the environment.
 
