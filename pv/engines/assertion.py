@@ -1,9 +1,9 @@
-"""Show the values in a failed `assert` without a message: its sides, and the parts of its sides.
+"""Show the values in a failed `assert` without a message: the compared sides, and the parts of the sides.
 
-The expressions of the assert are evaluated again, twice, in the frame that failed, after the search has ended. Nothing
-is shown if the assertion then holds. A value that differs between the two evaluations is left out: the code keeps
-state, so the value at the time of the assert is unknown. A value that changes only once, right after the assert has
-failed, is shown although it may be wrong.
+After the search has ended, the expressions of the assert are evaluated twice in the frame that failed. Nothing is shown
+if the condition then holds. A value that differs between the two evaluations is left out, since the code keeps state
+and the value at the time of the assert is unknown. A value that changed only once, right after the assert failed, may
+be shown wrongly.
 """
 
 import ast
@@ -17,17 +17,17 @@ from pv.contract.wording import cut
 from pv.engines.encoding import encode, show
 
 MAX_VALUE = 300
-"""Characters of a value that are shown."""
+"""Number of characters of a value that are shown."""
 MAX_VALUES = 8
 """Number of values that are shown."""
-# Expressions whose values are shown, and expressions that an assert must not contain, since they have side effects or
-# cannot be evaluated outside of the function.
+# _EVALUATED: expressions whose values are shown. _EFFECTS: an assert with one of these is not evaluated again, since
+# they have side effects or cannot be evaluated outside of the function.
 _EVALUATED = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.BinOp, ast.UnaryOp)
 _EFFECTS = (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom, ast.Lambda, ast.comprehension)
 
 
 def explain(error: BaseException) -> str:
-    """Return the failed assert of an error with its values; "" if they cannot be evaluated again."""
+    """Return the failed assert of an error with its values; "" if the values cannot be evaluated again."""
     if type(error) is not AssertionError or error.args:
         return ""
     frames = list(traceback.walk_tb(error.__traceback__))
@@ -35,12 +35,13 @@ def explain(error: BaseException) -> str:
         return ""
     frame, line = frames[-1]
     try:
-        test = _test(frame, line)
+        test = _condition(frame, line)
         if test is None or _evaluate(test, frame):
             return ""
+        # Every part of the condition is evaluated twice.
         seen = [(part, value, _format_value(value)) for _ in range(2) for part, value in _values(test, frame)]
         lines = _repeated_values((ast.unparse(part), text) for part, _, text in seen)
-    except BaseException:  # an expression may raise anything: a draw raises Hypothesis's StopTest
+    except BaseException:  # an expression may raise any exception, such as Hypothesis's StopTest in a draw
         return ""
     return "\n".join(
         [f"assert {ast.unparse(test)}", *lines, *_cause(test, {id(part): value for part, value, _ in seen})]
@@ -57,7 +58,7 @@ def cause_of(error: BaseException) -> str:
 
 
 def _cause(test: ast.expr, values: Mapping[int, object]) -> list[str]:
-    """Return a line on how two arrays, or mappings of arrays, in a condition differ; [] if it compares no arrays.
+    """Return a line that describes how two arrays, or mappings of arrays, in a condition differ; [] for other values.
 
     Args:
         test: The condition.
@@ -93,8 +94,8 @@ def _repeated_values(seen: Iterable[tuple[str, str]]) -> list[str]:
     return [f"  {part} = {cut(texts.pop(), MAX_VALUE)}" for part, texts in values.items() if len(texts) == 1]
 
 
-def _test(frame: FrameType, line: int) -> ast.expr | None:
-    """Return the condition of the assert at a line of the frame's file, if it can be evaluated again."""
+def _condition(frame: FrameType, line: int) -> ast.expr | None:
+    """Return the condition of the assert at a line of the frame's file; None if it cannot be evaluated again."""
     source = "".join(linecache.getlines(frame.f_code.co_filename, frame.f_globals))
     nodes = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Assert))
     for node in nodes:
@@ -104,8 +105,8 @@ def _test(frame: FrameType, line: int) -> ast.expr | None:
 
 
 def _values(test: ast.expr, frame: FrameType) -> Iterator[tuple[ast.expr, object]]:
-    """Yield the parts of a condition with their values: first the sides of comparisons, then the parts of these."""
-    # Breadth first, so that the limit of values leaves out the innermost parts.
+    """Yield the parts of a condition with their values: first the sides of comparisons, then the parts of the sides."""
+    # Breadth-first search, so that `MAX_VALUES` leaves out the innermost parts.
     todo, count = _sides(test), 0
     while todo and count < MAX_VALUES:
         part = todo.pop(0)
@@ -118,7 +119,7 @@ def _values(test: ast.expr, frame: FrameType) -> Iterator[tuple[ast.expr, object
 
 
 def _sides(test: ast.expr) -> list[ast.expr]:
-    """Return the sides of the comparisons in a condition; a condition without a comparison is its only side."""
+    """Return the sides of the comparisons in a condition; for a condition without a comparison, the condition."""
     match test:
         case ast.Compare(left=left, comparators=comparators):
             return [left, *comparators]

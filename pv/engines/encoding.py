@@ -1,7 +1,7 @@
-"""Encode the arguments of a counterexample as JSON, decode exact ones, and format them for people.
+"""Encode the arguments of a counterexample as JSON, decode them if the encoding is exact, and format them for people.
 
-Floats that JSON does not have are `{"$float": "nan"}`; a tensor is `{"$tensor": {dtype, shape, data}}`; a dataclass is
-`{"$data": {"type": "module:Name", "fields": {...}}}`; a value that cannot be rebuilt is `{"$repr": text}`.
+Floats that JSON cannot represent are `{"$float": "nan"}`; a tensor is `{"$tensor": {dtype, shape, data}}`; a dataclass
+is `{"$data": {"type": "module:Name", "fields": {...}}}`; a value that cannot be rebuilt is `{"$repr": text}`.
 """
 
 import dataclasses
@@ -26,20 +26,20 @@ def encode(value: object, depth: int = 0) -> tuple[object, bool]:
     """Encode a value as JSON. Never raise, so that every counterexample can be reported.
 
     Args:
-        value: The value; tensors, dataclasses, tuples and large numbers have forms of their own.
-        depth: The nesting so far; deeper values than `MAX_DEPTH` become text.
+        value: The value.
+        depth: The number of containers around the value. A container at a depth above `MAX_DEPTH` becomes text.
 
     Returns:
-        The JSON value, and whether `decode` rebuilds the original from it.
+        The JSON value, and whether `decode` can rebuild the original value from it.
     """
     try:
         return _encode(value, depth)
     except (Exception, SystemExit) as error:  # a method of the value, such as `__repr__`, may raise anything
-        return {"$repr": f"<{type(value).__name__}: {type(error).__name__} while it was written>"}, False
+        return {"$repr": f"<{type(value).__name__}: {type(error).__name__} while it was encoded>"}, False
 
 
 def _encode(value: object, depth: int) -> tuple[object, bool]:
-    """Encode a value as `encode` does; a method of the value may raise."""
+    """Encode a value. Unlike `encode`, raise any exception of a method of the value."""
     if value is None or isinstance(value, bool):
         return value, True
     if type(value) is int:
@@ -58,7 +58,7 @@ def _encode(value: object, depth: int) -> tuple[object, bool]:
     if type(value) is dict and all(type(key) is str and not key.startswith("$") for key in value):
         pairs = {key: encode(item, depth + 1) for key, item in value.items()}
         return {key: item for key, (item, _) in pairs.items()}, all(exact for _, exact in pairs.values())
-    # Only if the user has imported torch: this module must stay cheap to import.
+    # A tensor exists only if torch has been imported. This module must not import torch, which would take long.
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         return _tensor(value)
@@ -76,7 +76,7 @@ def _sequence(value: Sequence[object], depth: int) -> tuple[object, bool]:
 
 
 class _Tensor(TypedDict):
-    """The JSON of a tensor, without data if it has too many elements."""
+    """The JSON of a tensor; `data` is missing if the tensor is too large or not dense."""
 
     dtype: str
     shape: list[int]
@@ -91,13 +91,14 @@ class _Dataclass(TypedDict):
 
 
 def _tensor(value: "Tensor") -> tuple[object, bool]:
-    """Encode the dtype and shape of a tensor, and its numbers if there are at most `MAX_ELEMENTS`."""
+    """Encode the dtype and shape of a tensor, and its numbers if it is dense and has at most `MAX_ELEMENTS`."""
     described: dict[str, object] = {"dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}
     has_data = value.numel() <= MAX_ELEMENTS and not value.is_meta and str(value.layout) == "torch.strided"
     if has_data:
         flat = value.detach().cpu().resolve_conj().reshape(-1)
-        # bfloat16 has no NumPy or JSON form; float32 holds each of its numbers exactly.
-        described["data"] = encode((flat.float() if str(flat.dtype) == "torch.bfloat16" else flat).tolist())[0]
+        # Convert bfloat16 to float32, which represents every bfloat16 number exactly.
+        numbers = (flat.float() if str(flat.dtype) == "torch.bfloat16" else flat).tolist()
+        described["data"] = [encode(number)[0] for number in numbers]  # `_sequence` would cut the list at `MAX_ITEMS`
     return {"$tensor": described}, has_data and not value.is_complex() and not value.requires_grad
 
 
@@ -120,7 +121,7 @@ def _repr(value: object) -> tuple[object, bool]:
 
 
 def decode(value: object) -> Any:
-    """Rebuild a value that `encode` encoded.
+    """Rebuild a value from the result of `encode`.
 
     Args:
         value: The JSON value.
@@ -129,7 +130,7 @@ def decode(value: object) -> Any:
         An equal value; tensors are on the CPU.
 
     Raises:
-        ValueError: The encoding was not exact: a text in place of the value, or a tensor without data.
+        ValueError: The encoding is not exact: it has a text in place of a value, or a tensor without data.
     """
     if isinstance(value, list):
         return [decode(item) for item in value]
@@ -148,7 +149,7 @@ def _read_tensor(described: _Tensor) -> object:
     import torch
 
     if "data" not in described:
-        raise ValueError("the tensor was too large to be written")
+        raise ValueError("the tensor was encoded without its numbers")
     dtype = getattr(torch, described["dtype"])
     return torch.tensor(decode(described["data"]), dtype=dtype).reshape(described["shape"])
 
@@ -174,7 +175,7 @@ _READERS: dict[str, Callable[[Any], object]] = {
 
 
 def show(value: object) -> str:
-    """Return the encoding of a value as text for people: `tensor([[0.0, 1.0]], float32)`."""
+    """Format an encoded value for people, such as `tensor([[0.0, 1.0]], float32)`."""
     if isinstance(value, list):
         return f"[{', '.join(show(item) for item in value)}]"
     if isinstance(value, float):

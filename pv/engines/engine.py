@@ -20,19 +20,20 @@ from pv.engines.stream import Record, Stream
 from pv.engines.trial import Trial, TrialStatus
 
 P = TypeVar("P")
-"""The type of the payload of an engine."""
+"""The payload type of an engine."""
 ENDED_EARLY = (TrialStatus.TIMEOUT, TrialStatus.OUT_OF_MEMORY, TrialStatus.CRASHED, TrialStatus.NO_RESULT)
+"""The statuses of trials whose worker ended before it returned a record."""
 
 
 class Depends(Enum):
     """The part of the loaded code on which the result of a worker depends."""
 
     FUNCTIONS = "functions"
-    """The code of modules that runs at import, and the functions that ran."""
+    """The module-level code that ran at import, and the functions that ran."""
     MODULES = "modules"
-    """The whole source of the modules, which the attack reads."""
+    """The whole source of the loaded modules, because the attack reads the source, as a solver does."""
     SHARED = "shared"
-    """As `FUNCTIONS`, and also the functions that ran in other workers, whose cached runs the worker may have used."""
+    """As `FUNCTIONS`, plus the functions that ran in other workers, whose cached runs this worker may have used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +43,11 @@ class Conditions:
     Attributes:
         device: The device.
         examples: The number of examples; None for the number that the claim states.
-        seed: The seed of the user; an engine combines it with the id of the claim.
+        seed: The seed that the user chose; an engine combines it with the id of the claim.
         mutant: The mutant to plant; None for the clean code.
         replay: The example to replay, VERSION:BLOB or exact arguments as a JSON object; "" for none.
-        directory: The folder of a run's record.
-        execute: The arguments with which the worker first executes the run; None if its record exists.
+        execute: The arguments with which the worker executes the reference run of the claim before the attack; None if
+            another worker has executed the run, or the claim reads none.
         statements: Whether to record every statement that is reached.
         guarded: Whether to refuse writes to files of the project.
     """
@@ -56,7 +57,6 @@ class Conditions:
     seed: int = 0
     mutant: Mutant | None = None
     replay: str = ""
-    directory: str = ""
     execute: Mapping[str, Any] | None = None
     statements: bool = False
     guarded: bool = False
@@ -69,7 +69,9 @@ class Worker(Protocol):
     mutated: bool
     """True if a mutant is applied: the first refutation is then enough."""
     failures: FailureClassifier
+    """Decides whether an exception refutes the claim or is an error of the falsifier."""
     stream: Stream
+    """Sends intermediate results to the parent process, which keeps them if the worker is killed."""
 
     @property
     def subject_module(self) -> str:
@@ -77,13 +79,13 @@ class Worker(Protocol):
 
     @property
     def shared(self) -> Path | None:
-        """Return a folder that all workers on the same subject share; None on a mutant."""
+        """Return the folder that all workers on the same subject share; None if a mutant is applied."""
 
     def subject(self) -> Any:
-        """Return the subject. Its module is imported from the file to which lint has resolved the name."""
+        """Return the subject, imported from the file to which lint resolved its module."""
 
     def function(self, described: Function) -> Any:
-        """Return a function. Its module is imported from the file to which lint has resolved the name."""
+        """Return the described function, imported from the file to which lint resolved its module."""
 
     def ready(self) -> None:
         """Mark the end of the imports: code that runs after this call counts as executed by the attack."""
@@ -94,17 +96,17 @@ class Engine(ABC, Generic[P]):
 
     name: ClassVar[str]
     section: ClassVar[str]
-    """The key of the contract that lists its claims."""
+    """The key of the contract that lists the claims of this engine."""
     keys: ClassVar[tuple[str, ...]] = ()
     """The keys of a claim that only this engine reads, from `claim.options`."""
     schema: ClassVar[Mapping[str, Any]] = {}
-    """The JSON Schema of each key in `keys`, for engines of other packages; other keys are in `contract.json`."""
+    """The JSON Schema of each key in `keys`, for engines of other packages; `contract.json` has the keys of `pv`."""
     payload_type: ClassVar[type]
     """The frozen dataclass that travels to the worker as JSON."""
     bound: ClassVar[bool] = True
-    """Whether its claims are bound to code and can be tried; False for claims in prose."""
+    """Whether the claims are bound to code and can be tried; False for claims in prose."""
     proves: ClassVar[bool] = False
-    """Whether its claims are proofs. A complete search then means `proved`, not `held`, and a recorded proof counts if
+    """Whether the claims are proofs. A complete search then means `proved`, not `held`, and a recorded proof counts if
     the search reaches its limit."""
     confirms: ClassVar[bool] = False
     """Whether a counterexample counts only after it is confirmed in a fresh worker."""
@@ -113,17 +115,18 @@ class Engine(ABC, Generic[P]):
     replays_arguments: ClassVar[bool] = False
     """Whether a counterexample is replayed by its arguments; otherwise by Hypothesis's blob."""
     replays: ClassVar[bool] = True
-    """Whether it tries examples that `--replay` can repeat."""
+    """Whether `--replay` can repeat the examples of this engine."""
     asserts: ClassVar[bool] = False
-    """Whether only the assertions of its test count, not its return value; `@given` supplies other parameters."""
+    """Whether the return value of a test is ignored. Lint then checks that the test asserts and returns nothing, and
+    that `parameters` or `@given` supplies each of its parameters."""
     depends_on: ClassVar[Depends] = Depends.FUNCTIONS
-    """How much of the loaded code a cached result depends on."""
+    """The part of the loaded code on which a cached result depends."""
     rules: ClassVar[tuple[Rule, ...]] = ()
     """The lint rules about the keys that only this engine reads."""
 
     @abstractmethod
     def takes(self, claim: Falsifier) -> bool:
-        """Return whether this engine tries the claim. The first such engine in the order of the registry is used."""
+        """Return whether this engine can try the claim. The first such engine in the registry tries the claim."""
 
     @abstractmethod
     def payload(self, code: ResolvedCode, contract: Contract, claim: Falsifier, conditions: Conditions) -> P:
@@ -133,7 +136,7 @@ class Engine(ABC, Generic[P]):
             code: The subject and its files.
             contract: The contract of the claim.
             claim: The claim.
-            conditions: The device, the examples and the mutant.
+            conditions: The device, the number of examples, the seed and the other settings of the trial.
 
         Raises:
             Unbound: A name in the claim cannot be resolved.
@@ -141,20 +144,20 @@ class Engine(ABC, Generic[P]):
 
     @abstractmethod
     def attack(self, payload: P, worker: Worker) -> Record:
-        """Try the claim inside a worker; return the fields of the record with which it ends."""
+        """Try the claim inside a worker; return the fields of the last record that the worker sends."""
 
     def binding(self, claim: Falsifier) -> str:
         """Return the test or equation that tries the claim, as text for people."""
         return str(claim.test)
 
     def parameters(self, claim: Falsifier) -> tuple[str, ...]:
-        """Return the names that the claim's function must accept."""
-        # Without a parameter `device`, a test would run on the CPU whatever the device of the claim.
+        """Return the names of the parameters that the function of the claim must accept."""
+        # Without a parameter `device`, the test would run on the CPU for every device that the claim lists.
         device = () if claim.devices == ("cpu",) else ("device",)
         return ("subject", *device)
 
     def judged(self, claim: Falsifier) -> bool:
-        """Return whether mutants of the subject must show that the claim can fail; a suite shows this itself."""
+        """Return whether the claim needs a killed mutant, which shows that the claim can fail."""
         return True
 
     def preloads(self, contract: Contract, claim: Falsifier) -> tuple[str, ...]:
@@ -162,7 +165,7 @@ class Engine(ABC, Generic[P]):
         return ()
 
     def run_of(self, contract: Contract, claim: Falsifier) -> Run | None:
-        """Return the run that is executed before the claim is tried. Raise `UnknownName` if it is not declared."""
+        """Return the reference run that the claim reads, if any. Raise `UnknownName` if the run is not declared."""
         return None
 
     def soft_limit_s(self, claim: Falsifier) -> float:
@@ -170,25 +173,25 @@ class Engine(ABC, Generic[P]):
         return claim.limit_s
 
     def limit_s(self, contract: Contract, claim: Falsifier, conditions: Conditions) -> float:
-        """Return the limit after which the worker of the claim is killed, in seconds of CPU time or of waiting."""
+        """Return the limit after which the worker is killed, in seconds of CPU time and, separately, of idle time."""
         return self.soft_limit_s(claim)
 
     def clause(self, claim: Falsifier) -> Mapping[str, Any]:
-        """Return the values of the keys that only this engine reads. Recorded evidence is stale if they change."""
+        """Return the values of the keys that only this engine reads. Recorded evidence is stale if a value changes."""
         return {key: claim.options[key] for key in self.keys if key in claim.options}
 
     def check_replay(self, replay: str, contract: Contract, claim: Falsifier) -> None:
-        """Raise `UsageError` if an example does not fit the claim.
+        """Raise `UsageError` if the claim cannot replay an example.
 
         Args:
-            replay: The example, whose form has been checked by `pv.engines.replay`.
+            replay: The example in the form that `pv.engines.replay` reads; its syntax has been checked.
             contract: The contract of the claim.
             claim: The claim.
         """
         return
 
     def scope(self, claim: Falsifier) -> str:
-        """Return the domain of the claim as text for people; "" if only its test defines it."""
+        """Return the domain of the claim as text for people; "" if only the test defines the domain."""
         return ""
 
     def effort(self, trial: Trial) -> str:
@@ -196,12 +199,12 @@ class Engine(ABC, Generic[P]):
         if trial.status in ENDED_EARLY:
             # The worker ended before it returned its counts.
             return f"for {trial.seconds:.2f} s, seed {trial.seed}"
-        short = trial.status is TrialStatus.HELD and trial.valid < trial.asked
+        fewer = trial.status is TrialStatus.HELD and trial.valid < trial.asked
         examples = count(trial.valid, "valid example")
-        asked = f" of {trial.asked} requested" if short else ""
+        asked = f" of {trial.asked} requested" if fewer else ""
         rejected = f" ({trial.invalid} rejected)" if trial.invalid else ""
         return f"{examples}{asked}{rejected}{self.sensitivity(trial)}, seed {trial.seed}, {trial.seconds:.2f} s"
 
     def sensitivity(self, trial: Trial) -> str:
-        """Return the evidence that the attack can fail, besides killed mutants of the code, as text for people."""
+        """Return the evidence, besides killed code mutants, that the attack can fail, as text for people."""
         return ""

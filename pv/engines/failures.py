@@ -1,4 +1,4 @@
-"""Classify the exception of a falsifier: it refutes the claim, the subject raised it, or the falsifier is broken."""
+"""Classify an exception of a falsifier: the claim is refuted, the subject raised, or the falsifier is broken."""
 
 import dis
 import sys
@@ -13,7 +13,7 @@ from pv.errors import BrokenMutant, NotClaimed
 from pv.source.project import is_shipped, is_user_code
 
 ASSERTION_LIBRARIES = {"testing", "_testing", "unittest", "_pytest", "pytest_mock"}
-"""Parts of the names of modules, such as numpy.testing, whose assertions count as assertions of the caller.
+"""Parts of module names, such as `testing` in numpy.testing: assertions of these modules count as the caller's.
 
 pytest-mock is listed because it replaces the assertions of `unittest.mock` with its own."""
 SKIPS = (("_pytest.outcomes", "Skipped"), ("unittest.case", "SkipTest"))
@@ -23,10 +23,11 @@ TORCH_DEVICES = {"torch.cuda", "torch.xpu", "torch.mtia"}
 
 
 class FailureClassifier:
-    """Classifies exceptions by their innermost frame in the project.
+    """Classifies exceptions by their type and their innermost frame in the project.
 
-    An AssertionError of the falsifier refutes the claim; an exception of the subject means that it raised;
-    anything else is an error of the falsifier or environment.
+    1. An exception whose innermost frame in the project is in the subject gives the status `RAISED`.
+    2. A failed assertion of the falsifier gives the status `REFUTED`.
+    3. Any other exception is an error of the falsifier or of the environment.
 
     Args:
         root: The folder of the project.
@@ -43,7 +44,7 @@ class FailureClassifier:
 
     @cached_property
     def subject_files(self) -> set[str]:
-        """Return the resolved paths of the subject's files, computed on first use: only exceptions need them."""
+        """Return the resolved paths of the subject's files, which are computed on first use: few trials need them."""
         return {str(Path(file).resolve()) for file in self._subject_files}
 
     def status(self, error: BaseException) -> TrialStatus:
@@ -53,7 +54,7 @@ class FailureClassifier:
         if any(_is_instance(error, module, name) for module, name in SKIPS):
             return TrialStatus.SKIPPED
         if isinstance(error, BrokenMutant):
-            return TrialStatus.INVALID_MUTANT  # the write guard stopped the mutant before it could be judged
+            return TrialStatus.INVALID_MUTANT  # such as a mutant that the write guard stopped
         # pytest.fail, and pytest.raises without an exception, raise `Failed`, which is not an AssertionError.
         if _is_instance(error, "_pytest.outcomes", "Failed"):
             return TrialStatus.REFUTED
@@ -62,21 +63,21 @@ class FailureClassifier:
         frames = _frames(error)
         project_frames = [frame for frame in frames if self._in_project(frame.f_code.co_filename)]
         innermost = project_frames[-1] if project_frames else None
-        # A missing name, and broken code in a replacement, fail in every call: they are no realistic faults.
+        # A mutant with a missing name or a broken replacement fails in every call, so it is not a realistic fault.
         if self.mutated and (isinstance(error, NameError) or self._is_broken_replacement(innermost, error)):
             return TrialStatus.INVALID_MUTANT
         if innermost is not None and innermost.f_code.co_filename in self.subject_files:
             return TrialStatus.RAISED
         if isinstance(error, AssertionError):
-            # Assertions of the falsifier, of its helpers, and of an assertion library that they called refute the
-            # claim. Assertions of other libraries are errors of these.
+            # An assertion refutes the claim if the falsifier, its helpers or an assertion library that they call raised
+            # it. A failed assertion inside any other library is an error.
             raised_in_project = not frames or innermost is frames[-1]
             if raised_in_project or not ASSERTION_LIBRARIES.isdisjoint(_module(frames[-1]).split(".")):
                 return TrialStatus.REFUTED
         return TrialStatus.ERROR
 
     def _is_broken_replacement(self, frame: FrameType | None, error: BaseException) -> bool:
-        """Return whether a mutant's replacement function is itself broken: an import, attribute or call in it fails.
+        """Return whether the replacement function of a mutant is broken: an import, attribute or call in it fails.
 
         A missing attribute of None does not count, since a missing value may be the planted fault.
 
@@ -86,8 +87,8 @@ class FailureClassifier:
         """
         if frame is None or not f"{_module(frame)}:{frame.f_code.co_qualname}.".startswith(f"{self.replacement}."):
             return False
-        # A `raise` in the replacement is a planted fault. It sets neither `name` of an ImportError nor `obj` of an
-        # AttributeError; a TypeError shows only by its instruction that no `raise` raised it.
+        # A `raise` statement in the replacement is a planted fault. An error that it raises has no `name` (ImportError)
+        # and no `obj` (AttributeError). A TypeError has no such attribute, so look at the instruction that raised it.
         if isinstance(error, ImportError):
             return error.name is not None
         if isinstance(error, TypeError):
@@ -95,9 +96,9 @@ class FailureClassifier:
         return isinstance(error, AttributeError) and error.obj is not None
 
     def frames(self, error: BaseException) -> list[str]:
-        """Return the last three frames of the project, innermost last, each with its source line.
+        """Return the last three frames of the project with their source lines, innermost last.
 
-        If none of the three is in the user's code, the first is replaced by the innermost frame in the user's code.
+        If the innermost frame in the user's code is not one of the three, it replaces the first.
         """
         project_frames = [
             frame for frame in traceback.extract_tb(error.__traceback__) if self._in_project(frame.filename)
@@ -119,7 +120,7 @@ class FailureClassifier:
         return ""
 
     def relative_path(self, filename: str) -> str:
-        """Return the path for reports: relative to the project, for a file inside of it."""
+        """Return the path for reports: relative to the root if the file is in the project, otherwise unchanged."""
         path = Path(filename)
         return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else filename
 
@@ -143,22 +144,27 @@ def _is_instance(error: BaseException, module: str, name: str) -> bool:
 
 
 def _class(module: str, name: str) -> type | None:
-    # The module is not imported here: a falsifier that does not use pytest must not pay for its import.
+    # Look only at loaded modules: importing pytest takes long, and an error of pytest exists only if it is loaded.
     class_ = getattr(sys.modules.get(module), name, None)
     return class_ if isinstance(class_, type) else None
 
 
 def describe_error(error: BaseException) -> str:
-    """Return the type and text of an error, cut to 4000 characters; of an error of `pv` or a skip only the text."""
+    """Return the type and the text of an error, at most 4000 characters.
+
+    Errors of `pv` and skips have only the text, which needs no type. Subclasses that a user defines have the type.
+    """
     text, kind = str(error).strip(), type(error)
-    # The name of a type is left out where the text says enough; a subclass that the user defined is named.
     if text and (kind.__module__.split(".")[0] == "pv" or kind in [_class(*skip) for skip in SKIPS]):
         return text[:4000]
     return f"{kind.__name__}: {text}"[:4000] if text else kind.__name__
 
 
 def _is_raised_by_operation(error: BaseException, frame: FrameType) -> bool:
-    """Return whether an operation in a frame, such as a call with wrong arguments, raised the error, not a `raise`."""
+    """Return whether an operation in a frame, such as a call with wrong arguments, raised the error.
+
+    Return False if a `raise` statement or another frame raised the error.
+    """
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

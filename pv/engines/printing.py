@@ -1,4 +1,4 @@
-"""Capture the end of the standard output of an example, which is still written completely to the worker's output."""
+"""Capture the end of what an example prints. The complete output is still written to the output of the worker."""
 
 import sys
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from io import StringIO
 from typing import TextIO, cast
 
 MAX_PRINTED = 4000
-"""Number of captured characters."""
+"""Number of characters, at the end of the output, that are always captured."""
 
 
 class _Tee:
@@ -21,7 +21,7 @@ class _Tee:
 
     def write(self, text: str) -> object:
         self._buffer.write(text[-MAX_PRINTED:])
-        # Trim rarely: cutting the buffer at every write would be quadratic.
+        # Trim the buffer only at twice the length: trimming at every write would copy the buffer every time.
         if self._buffer.tell() > 2 * MAX_PRINTED:
             last = self._buffer.getvalue()[-MAX_PRINTED:]
             self._buffer.seek(0)
@@ -32,10 +32,11 @@ class _Tee:
 
 @contextmanager
 def captured_output() -> Iterator[StringIO]:
-    """Capture the end of what this process prints inside the context.
+    """Capture the end of what this process prints inside the context. Output of child processes is not captured.
 
     Yields:
-        The buffer with the last characters, at most twice `MAX_PRINTED`. Child processes are not captured.
+        The buffer with the end of the output: at least `MAX_PRINTED` characters if as many are printed, and at most
+        twice this number.
     """
     buffer = StringIO()
     before = sys.stdout

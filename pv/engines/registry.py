@@ -16,7 +16,7 @@ from pv.errors import PluginError
 
 
 class ProseEngine(Engine[None]):
-    """The engine of falsifiers in prose, which are counted but cannot be tried."""
+    """The engine of falsifiers whose test is prose: they are counted but cannot be tried."""
 
     name = "prose"
     section = "falsifiers"
@@ -37,7 +37,7 @@ class ProseEngine(Engine[None]):
 
 
 class ProseHarnessEngine(ProseEngine):
-    """The engine of harnesses in prose, which are counted but cannot be proved."""
+    """The engine of harnesses whose predicate is prose: they are counted but cannot be proved."""
 
     name = "prose harness"
     section = "harnesses"
@@ -68,28 +68,28 @@ def engines() -> tuple[Engine[Any], ...]:
     Engines of other packages come first, since the property engine takes every claim that has a test.
 
     Raises:
-        PluginError: An entry point names no engine, or an engine with the name of another one.
+        PluginError: An entry point does not name a class of `Engine`, or two engines have the same name.
     """
     plugin_engines = [_from_entry_point(name) for name in plugins.declared(plugins.ENGINES)]
     names = [engine.name for engine in (*plugin_engines, *BUILT_IN)]
     for name in names:
         if names.count(name) > 1:
-            raise PluginError(f"two engines are named {name!r}; rename the one of the entry point in {plugins.ENGINES}")
+            raise PluginError(f"two engines are named {name!r}; rename the engine of an entry point {plugins.ENGINES}")
     return (*plugin_engines, *BUILT_IN)
 
 
 def engine_named(name: str) -> Engine[Any]:
-    """Return the engine with this name, which a worker reads from its task."""
+    """Return the engine with this name. A worker reads the name from its task."""
     return next(engine for engine in engines() if engine.name == name)
 
 
 def engine_of(claim: Falsifier) -> Engine[Any]:
-    """Return the first engine that takes a claim; the last one takes every claim whose test is plain text."""
+    """Return the first engine that takes a claim. The last engine, `ProseEngine`, takes every claim."""
     return next(engine for engine in engines() if engine.takes(claim))
 
 
 def _from_entry_point(name: str) -> Engine[Any]:
-    """Return the engine of an entry point. Raise `PluginError` if it names no class of `Engine`."""
+    """Create the engine of an entry point. Raise `PluginError` if the entry point names no class of `Engine`."""
     loaded = plugins.load(plugins.ENGINES, name)
     if not (isinstance(loaded, type) and issubclass(loaded, Engine)):
         raise PluginError(f"the entry point {name!r} in {plugins.ENGINES} is {loaded!r}: expected a class of Engine")

@@ -1,4 +1,7 @@
-"""Read an example to replay, and check its form, its names and its values before the claim is tried."""
+"""Read the example that a user asks to replay, and check its syntax, names and values before the claim is tried.
+
+Functions `refuse_*` raise `UsageError` for an invalid example.
+"""
 
 import json
 import re
@@ -16,9 +19,9 @@ from pv.engines.encoding import decode
 from pv.errors import UsageError
 
 MAX_SHOWN = 200
-"""Characters of an example that a message shows."""
+"""Number of characters of an example that a message shows."""
 MAX_INLINE = 300
-"""Characters of the longest example that is printed as an argument; a longer one is written to a file."""
+"""Number of characters of the longest example that is printed as an argument; longer ones are written to a file."""
 MAX_FAULTS = 8
 """Number of faults that a message lists."""
 
@@ -27,7 +30,7 @@ def read(replay: str) -> str:
     """Return the example to replay.
 
     Args:
-        replay: The example as VERSION:BLOB or a JSON object, or @FILE with the path of a file that has it.
+        replay: The value of `--replay`: VERSION:BLOB, a JSON object, or @FILE with the path of a file that has one.
 
     Raises:
         UsageError: The file cannot be read.
@@ -42,7 +45,7 @@ def read(replay: str) -> str:
 
 
 def refuse_form(replay: str) -> None:
-    """Raise `UsageError` unless an example is VERSION:BLOB, or a JSON object without duplicate keys."""
+    """Raise `UsageError` unless an example is VERSION:BLOB or a JSON object without duplicate keys."""
     if not (_is_object(replay) if replay.startswith("{") else re.fullmatch(r"[0-9.]+:[A-Za-z0-9+/=_-]+", replay)):
         message = "expected VERSION:BLOB as a report prints it, a JSON object, or @FILE"
         raise UsageError(f"invalid example {replay[:MAX_SHOWN]!r}: {message}")
@@ -57,20 +60,20 @@ def _is_object(replay: str) -> bool:
 
 def _unique_pairs(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
     """Return the pairs of a JSON object as a dict. Raise `UsageError` for duplicate keys."""
-    twice = [name for name, times in Counter(name for name, _ in pairs).items() if times > 1]
-    if twice:
-        names = ", ".join(map(short, twice[:MAX_FAULTS]))
+    duplicates = [name for name, times in Counter(name for name, _ in pairs).items() if times > 1]
+    if duplicates:
+        names = ", ".join(map(short, duplicates[:MAX_FAULTS]))
         raise UsageError(f"duplicate key {names} in the example to replay; give each name one value")
     return dict(pairs)
 
 
 def point(replay: str) -> Mapping[str, object] | None:
-    """Return the values of an example that is written as a JSON object; None for "", if nothing is replayed."""
+    """Return the values of an example that is a JSON object; None if `replay` is "", that is, nothing is replayed."""
     return dict(json.loads(replay)) if replay else None
 
 
 def refuse_point(replay: str, harness: Harness) -> None:
-    """Raise `UsageError`, with all faults, unless an example is a point in the box of a harness."""
+    """Raise `UsageError` with the faults of an example, unless it is a point in the box of a harness."""
     if not replay.startswith("{"):
         raise UsageError(f"invalid example for {harness.id}: expected a point of its box as a JSON object")
     try:
@@ -81,11 +84,11 @@ def refuse_point(replay: str, harness: Harness) -> None:
 
 
 def refuse_names(example: Mapping[str, object], notes: Mapping[str, str], replay: str, of: str) -> None:
-    """Raise `UsageError`, with all wrong names, unless an example has exactly the expected names.
+    """Raise `UsageError` with the missing and unknown names, unless an example has exactly the expected names.
 
     Args:
         example: The values by name.
-        notes: The expected names, each with a note that is printed if the name is missing, or "".
+        notes: For each expected name, a note that is printed if the name is missing, or "".
         replay: The text of the example, for the message.
         of: The name of the claim or equation, for the message.
     """
@@ -99,7 +102,7 @@ def refuse_faults(faults: Iterable[str], replay: str, expected: str) -> None:
     """Raise `UsageError` if an example has faults.
 
     Args:
-        faults: The faults; the message lists the first ones.
+        faults: The faults; the message lists the first `MAX_FAULTS`.
         replay: The text of the example, for the message.
         expected: The expected form, such as `a point of the box`.
     """
@@ -108,12 +111,12 @@ def refuse_faults(faults: Iterable[str], replay: str, expected: str) -> None:
 
 
 def _unknown_names(example: Mapping[str, object], names: Sequence[str], noun: str) -> Iterator[str]:
-    """Return a fault for each name of an example that is not in `names`; `noun` says what the names are names of."""
+    """Yield a fault for each name of an example that is not in `names`; `noun` is the kind of the names."""
     return (f"unknown {noun} {short(name)}{_suggestion(name, names)}" for name in example if name not in names)
 
 
 def _point_faults(point: Mapping[str, object], box: Box) -> Iterator[str]:
-    """Yield the faults of single values; if there are none, the fault that `requires` does not hold."""
+    """Yield the faults of names and values; if all values are within their bounds, check `requires`."""
     values = {name: _decode_or_keep(item) for name, item in point.items()}
     names = list(box.bounds)
     outside = [name for name in names if name in values and not box.bounds[name].contains(values[name])]
@@ -126,7 +129,7 @@ def _point_faults(point: Mapping[str, object], box: Box) -> Iterator[str]:
 
 
 def _decode_or_keep(item: object) -> object:
-    """Decode a value; return it unchanged if this fails, so that it lies within no bound."""
+    """Decode a value. Return a value that cannot be decoded unchanged: it is then within no bound."""
     try:
         return decode(item)
     except Exception:  # an invalid number, tensor or type may raise any exception
@@ -139,7 +142,7 @@ def _suggestion(name: str, names: Sequence[str]) -> str:
 
 
 def _requires_faults(values: Mapping[str, Any], box: Box) -> Iterator[str]:
-    """Yield the fault of a point at which the expression `requires` of the box does not hold."""
+    """Yield a fault if the expression `requires` of the box is false at a point, or raises an exception."""
     try:
         if not box.admits(values):
             yield f"{box.requires} does not hold there"

@@ -1,7 +1,8 @@
-"""The evidence stream from a worker to its parent: JSON lines, written at once, so that a killed worker loses little.
+"""The evidence stream from a worker to its parent process.
 
-The arguments of the current call are stored in a memory-mapped file, where writing them takes no system call. The
-parent reads them if the worker ends during the call.
+Records are JSON lines that are written at once, so that a killed worker loses little. The arguments of the current call
+are stored in a memory-mapped file, because this takes no system call. The parent process reads the arguments if the
+worker ends during the call.
 """
 
 import ast
@@ -13,21 +14,25 @@ from pathlib import Path
 from typing import Any
 
 MAX_RECORD = 1 << 20
+"""Maximum length of a record in bytes; the texts of a longer record are cut."""
 SLOT = "current_arguments"
 """The name of the file with the arguments of the current call, in the folder of the worker."""
 SLOT_BYTES = 1 << 16
-# The file starts with the length of the arguments in this number of bytes; 0 outside of a call.
+"""The size of this file."""
+# The file starts with the length of the stored arguments, as an integer of _LENGTH bytes; 0 outside of a call.
 _LENGTH = 4
 NOTHING = bytes(_LENGTH)
 
 Record = dict[str, Any]
-"""A JSON object that a worker sends; `kind` says what it describes."""
+"""A JSON object that a worker sends; `kind` is the kind of the record."""
 
 
 class Stream:
-    """Writes records to a pipe, and the arguments of calls to the file `slot`.
+    """Writes records to a pipe, and the arguments of the current call to a file.
 
-    A record that is too long is written without its arguments.
+    Args:
+        fd: The file descriptor of the pipe.
+        slot: The file for the arguments; None to store no arguments.
     """
 
     def __init__(self, fd: int, slot: Path | None = None) -> None:
@@ -38,25 +43,25 @@ class Stream:
         """Store the arguments of a call until `end_call`.
 
         Args:
-            arguments: The arguments, encoded as JSON; if they are too long, only their names are stored.
-            exact: Whether the arguments can be decoded.
+            arguments: The arguments, encoded as JSON. If they are too long for the file, only their names are stored.
+            exact: Whether `pv.engines.encoding.decode` can rebuild the arguments.
         """
         if self._slot is None:
             return
         data = repr((arguments, exact)).encode()
         if len(data) > SLOT_BYTES - _LENGTH:
             data = repr(({name: {"$repr": "<too long>"} for name in arguments}, False)).encode()[: SLOT_BYTES - _LENGTH]
-        # The mapped file remains if the process is killed. A system call for each record would take longer than many
-        # tests.
+        # The mapped file keeps its content if the process is killed. A system call for every call of the code would
+        # take longer than many tests.
         self._slot[: _LENGTH + len(data)] = len(data).to_bytes(_LENGTH, "little") + data
 
     def end_call(self) -> None:
-        """Forget the arguments of the call that has ended."""
+        """Delete the stored arguments, since the call has ended."""
         if self._slot is not None:
             self._slot[:_LENGTH] = NOTHING
 
     def put(self, kind: str, **fields: object) -> None:
-        """Write a record. If it is longer than `MAX_RECORD`, leave out its arguments and frames, and cut its texts."""
+        """Write a record. If it is longer than `MAX_RECORD`, leave out the arguments and frames, and cut the texts."""
         data = json.dumps({"kind": kind, **fields}, allow_nan=False).encode() + b"\n"
         if len(data) > MAX_RECORD:
             for key in ("arguments", "frames"):
@@ -68,7 +73,7 @@ class Stream:
 
 
 class Silent(Stream):
-    """A stream that writes nothing, for premises: a counterexample of a premise is not one of the claim."""
+    """A stream that writes nothing, for premises: a counterexample to a premise does not refute the claim."""
 
     def __init__(self) -> None:
         super().__init__(-1)
@@ -78,13 +83,14 @@ class Silent(Stream):
 
 
 def _mapped(path: Path) -> mmap.mmap:
+    """Create a file of `SLOT_BYTES` zeros, and map it into memory."""
     with path.open("w+b") as file:
         file.truncate(SLOT_BYTES)
         return mmap.mmap(file.fileno(), SLOT_BYTES)
 
 
 def current_arguments(path: Path) -> tuple[dict[str, object], bool] | None:
-    """Return the arguments of the call in which a worker ended, and whether they are exact; None outside of a call."""
+    """Read the arguments of the call in which a worker ended, and whether they are exact; None outside of a call."""
     try:
         data = path.read_bytes()
         length = int.from_bytes(data[:_LENGTH], "little")

@@ -1,4 +1,4 @@
-"""The result of one trial of a claim. The verdict is decided in `pv.results`."""
+"""The result of one trial of a claim. `pv.results` computes verdicts from trials."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ class TrialStatus(Enum):
     """The status with which one trial of a claim ended."""
 
     HELD = "held"
-    """Every requested example was tried and none refuted the claim."""
+    """At least one valid example was tried, and no example refuted the claim; or a proof is complete."""
     REFUTED = "refuted"
     """An assertion of the falsifier failed."""
     RAISED = "raised"
@@ -22,28 +22,36 @@ class TrialStatus(Enum):
     NO_PREMISE = "no premise"
     """A premise of the claim does not hold, so the claim itself was not tried."""
     SKIPPED = "skipped"
-    """The falsifier skipped itself, with a reason."""
+    """The claim was not tried, for the reason in `detail`, such as a test that skips itself."""
     NOT_CLAIMED = "not claimed"
     """The subject declares, with a reason, that it does not make the claim."""
     INCONCLUSIVE = "inconclusive"
-    """A proof was neither completed nor refuted, or the tolerance of an equation is so wide that any code holds."""
+    """A proof was neither completed nor refuted, or the tolerance of an equation is too wide to refute any code."""
     ERROR = "error"
     """The falsifier itself raised, or could not be bound."""
     INVALID_MUTANT = "invalid mutant"
     """The mutant was never planted: its module was not imported, or its edit did not apply."""
     TIMEOUT = "timeout"
+    """The time limit was reached, by the worker or by a proof."""
     OUT_OF_MEMORY = "out of memory"
     CRASHED = "crashed"
     """The process was killed by a signal."""
     NO_RESULT = "no result"
     """The process ended without a result, with any exit status."""
     CANCELLED = "cancelled"
-    """Nothing was tried: the validation was stopped first."""
+    """The claim was not tried, because the validation was stopped first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Lines of code: a function, or the line that raised; `end` is the last line. Reports show `path` as it is."""
+    """Lines of code that an error is about: a function, or the line that raised.
+
+    Attributes:
+        path: The file, in the form that reports show.
+        line: The first line.
+        end: The last line.
+        name: The name of the function.
+    """
 
     path: str
     line: int
@@ -66,8 +74,8 @@ class Counterexample:
         call: The call of the code with its values, as text.
         printed: The output of the example.
         file: The file with the arguments, if they are too long for a command line.
-        code: The code that the error is about, the closest first.
-        explained: Whether the error names its cause.
+        code: The code that the error is about, starting with the code closest to the error.
+        explained: Whether `error` already names the cause.
         right: The correct code or setting, as text; "" if none is known.
     """
 
@@ -92,7 +100,7 @@ class Counterexample:
 
 
 def in_suite(path: str) -> bool:
-    """Return whether a file belongs to a suite of `pv`; the path has the form in which reports show it."""
+    """Return whether a path, in the form that reports show, belongs to a suite of `pv`."""
     return "/pv/suites/" in f"/{path}"
 
 
@@ -132,7 +140,7 @@ class EquationMutant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EquationMutants:
-    """The number of equation mutants killed, their total number, and the survivors."""
+    """The number of killed equation mutants, the number of all equation mutants, and the survivors."""
 
     killed: int
     total: int
@@ -141,16 +149,16 @@ class EquationMutants:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reads:
-    """The dependencies of a result, besides its task and the files that were opened.
+    """The dependencies of a result, in addition to its task and the files that were opened.
 
     Attributes:
         functions: The functions that ran, as `module:name`.
-        loaded: By module whose functions are recorded: its file, relative to the root.
+        loaded: The file, relative to the root, of each module whose functions are recorded.
         asked: Modules of the project that an import tried to load.
         texts: Python files that were read as text.
         listed: Folders whose entries were read.
         metadata: Folders that were read to find the metadata of packages.
-        searched: By folder in which modules were looked up: the names of the modules.
+        searched: The names of the modules that were looked up in each folder.
         looked: Paths that code probed without opening them.
         outside: Files outside the root that were read.
         readers: Loaded libraries that read docstrings.
@@ -179,12 +187,12 @@ class Trial:
         device: The device.
         status: The status with which the trial ended.
         mutant: Id of the mutant; None on the clean code.
-        detail: The reason of the status as text; "" if there is none.
+        detail: The reason for the status as text; "" if there is none.
         valid: Number of examples that were tried.
         invalid: Number of examples that were rejected.
         counterexample: The input that refuted the claim.
-        reached: The functions that ran, and with statement coverage the statements.
-        files: The project files that the worker read, by path below the root.
+        reached: The functions that ran; with statement coverage, also the statements.
+        files: The project files that the worker read, as paths below the root.
         reads: The other dependencies; None if the worker ended before it reported them.
         asked: Number of requested examples.
         mutant_reached: Whether the mutated function ran.
@@ -193,11 +201,11 @@ class Trial:
         cpu_s: CPU time of the worker and its descendants, in seconds.
         peak_mib: Largest private memory of the worker and its descendants, in MiB.
         output: The output of the worker.
-        equation_mutants: The result on mutants of the equation; None if none were tried.
-        current_arguments: The arguments of the call in which the worker ended without a result. They refute nothing, so
-            they have no error.
-        independent_features: None if the subject can be tried; otherwise the features whose claims may be tried all the
-            same.
+        equation_mutants: The result on mutants of the equation; None if no mutants were tried.
+        current_arguments: The arguments of the call in which the worker ended without a result. Since they do not
+            refute the claim, `error` is "".
+        independent_features: Set if the trial showed that a suite cannot try its subject: the features whose claims can
+            be tried nevertheless. None if the subject can be tried.
         stopped: Whether the worker was killed at a limit before it returned a result; `detail` names the limit.
     """
 

@@ -1,11 +1,11 @@
-"""Parse and evaluate the keys `implemented_by`, the call of the code, and `returns`, the values of its result.
+"""Parse and evaluate two keys of an equation: `implemented_by` calls the code, `returns` selects values of its result.
 
-`implemented_by`: `kd_loss(s, t, y, temperature=tau)`, `LoRA(rank=R).forward(x)`. Arguments are variables, literals,
-`+ - * / // % **` of them, lists `[g, h]`, tuples, dicts `{"input": x}`, and `zip(a, b)`, a list of pairs.
+`implemented_by`, such as `kd_loss(s, t, y, temperature=tau)` or `LoRA(rank=R).forward(x)`: arguments are variables,
+literals, `+ - * / // % **` of them, lists `[g, h]`, tuples, dicts `{"input": x}`, and `zip(a, b)`, a list of pairs.
 
-`returns`: `sum / count`, `result["loss"]`, `result[0].mean`. `result` is the returned object; another name is an
-attribute of this object. Attributes, items and `+ - * /` of them are allowed. The name of an array that the call passes
-is the array after the call, for code that works in place: `param, momentum`.
+`returns`, such as `sum / count`, `result["loss"]` or `result[0].mean`: attributes, items, and `+ - * /` of them are
+allowed. `result` is the returned object; any other name is an attribute of this object. For code that works in place,
+the name of an array that the call passes is this array after the call, as in `param, momentum`.
 """
 
 import ast
@@ -17,16 +17,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from pv.contract.wording import nearest
-from pv.equations.language import Formula, Refusal, syntax_refusal
+from pv.equations.language import ARITHMETIC, Formula, Refusal, syntax_refusal
 
 MAX_CHARACTERS = 500
-"""Maximum length of an expression."""
+"""Maximum length of an expression, in characters."""
 MAX_VALUE = 80
-"""Maximum length of a value in the text of a call."""
-OPERATORS: Mapping[type, Callable[[object, object], object]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow,
-}  # fmt: skip
+"""Maximum length of a value in the text of a call, in characters."""
 ARGUMENT = "a variable, a literal, arithmetic, [a, b], (a, b), {'key': a} or zip(a, b)"
 
 Watch = Callable[[str, object], None]
@@ -38,11 +34,11 @@ class Call:
     """A parsed call of the code, such as `kd_loss(s, t)` or `LoRA(rank=R).forward(x)`.
 
     Attributes:
-        function: The dotted name of the last function that it calls, below the subject.
+        function: The dotted name, below the subject, of the function that is called last.
         node: The syntax tree of the call.
         text: The text of the call.
-        calls: Its calls in the order of execution, such as a constructor and a method of the constructed object; for
-            each its dotted name below the subject, and its syntax tree.
+        calls: The dotted name of the function and the syntax tree for each call in the chain, in the order of
+            execution: `LoRA`, then `LoRA.forward`.
     """
 
     function: str
@@ -53,8 +49,8 @@ class Call:
     @property
     def names(self) -> frozenset[str]:
         """Return the names of the variables that the call passes."""
-        parts = [part for _, call in self.calls for part in _parts(call)]
-        return frozenset(node.id for part in parts for node in ast.walk(part) if isinstance(node, ast.Name))
+        arguments = [argument for _, call in self.calls for argument in _arguments(call)]
+        return frozenset(node.id for tree in arguments for node in ast.walk(tree) if isinstance(node, ast.Name))
 
     def evaluate(self, subject: object, values: Mapping[str, object], watch: Watch | None = None) -> object:
         """Call the code with the values of the variables.
@@ -67,21 +63,25 @@ class Call:
         Returns:
             The object that the code returns.
         """
-        return _object(self.node, subject, values, watch)
+        return _evaluate_call(self.node, subject, values, watch)
 
     def format(self, values: Mapping[str, object], show: Callable[[object], str]) -> str:
-        """Return the text of the call with values in place of variables.
+        """Return the text of the call in which every argument is replaced by its value.
 
-        An argument whose value has more than `MAX_VALUE` characters stays an expression.
+        An argument whose value has more than `MAX_VALUE` characters is not replaced.
+
+        Args:
+            values: The values of the variables, by name.
+            show: Returns the text of a value.
         """
 
         def substitute(node: ast.expr) -> ast.expr:
             text = show(_evaluate(node, values.__getitem__))
             return ast.Name(text) if len(text) <= MAX_VALUE else node
 
-        # Replace the arguments in a copy, which is only printed, never evaluated.
+        # The text of a value is inserted as a name in a copy of the tree, which is only printed, never evaluated.
         tree = copy.deepcopy(self.node)
-        for call in _chain(tree):
+        for call in _calls_last_first(tree):
             call.args = [substitute(argument) for argument in call.args]
             for keyword in call.keywords:
                 keyword.value = substitute(keyword.value)
@@ -99,26 +99,25 @@ def parse_call(text: str, names: frozenset[str]) -> Call:
         The call.
 
     Raises:
-        Refusal: The text is not a call, or uses a name outside `names`.
+        Refusal: The text is not a call, has unsupported syntax, or uses a name outside `names`.
     """
-    tree = parse_expression(text)
+    tree = _parse_expression(text)
     formula = Formula(text, ())
     if not isinstance(tree, ast.Call):
         raise Refusal("expected a call, such as `kd_loss(s, t, temperature=tau)`")
-    calls = tuple(_chain(tree))
+    calls = tuple(_calls_last_first(tree))
     for call in calls:
         _check_function(formula, call)
-        for part in _parts(call):
-            _check_argument(formula, part, names)
+        for argument in _arguments(call):
+            _check_argument(formula, argument, names)
         if any(keyword.arg is None for keyword in call.keywords):
             raise formula.refuse("unsupported syntax: ** in a call", call)
-    # `_chain` yields the last call first.
     named_calls = tuple((_dotted_name(call), call) for call in reversed(calls))
     return Call(_dotted_name(tree), tree, text, named_calls)
 
 
-def parse_expression(text: str) -> ast.expr:
-    """Return the syntax tree of a text. Raise `Refusal`."""
+def _parse_expression(text: str) -> ast.expr:
+    """Return the syntax tree of a text. Raise `Refusal` if the text is too long or not a Python expression."""
     if len(text) > MAX_CHARACTERS:
         raise Refusal(f"too long: {len(text)} characters, expected at most {MAX_CHARACTERS}")
     try:
@@ -128,11 +127,14 @@ def parse_expression(text: str) -> ast.expr:
 
 
 def defined_at(subject: Any, dotted: str) -> tuple[str, int, str] | None:
-    """Return file, line and name of a function, or of the constructor of a class; None if it is not written in Python.
+    """Find where a function, or the constructor of a class, is defined.
 
     Args:
         subject: The module or object that has the function.
         dotted: The dotted name of the function or class below the subject.
+
+    Returns:
+        The file, the line and the qualified name; None if the function does not exist or is not written in Python.
     """
     try:
         function = operator.attrgetter(dotted)(subject)
@@ -145,8 +147,8 @@ def defined_at(subject: Any, dotted: str) -> tuple[str, int, str] | None:
     return (code.co_filename, code.co_firstlineno, function.__qualname__) if code is not None else None
 
 
-def _chain(node: ast.expr) -> Iterator[ast.Call]:
-    """Yield the calls of a chain such as `Scaler(2).scale(x)`, the last one first."""
+def _calls_last_first(node: ast.expr) -> Iterator[ast.Call]:
+    """Yield the calls of a chain such as `Scaler(2).scale(x)`: the call of `scale`, then the call of `Scaler`."""
     while isinstance(node, ast.Call | ast.Attribute):
         if isinstance(node, ast.Call):
             yield node
@@ -155,8 +157,8 @@ def _chain(node: ast.expr) -> Iterator[ast.Call]:
             node = node.value
 
 
-def _parts(call: ast.Call) -> list[ast.expr]:
-    """Return the arguments of a call."""
+def _arguments(call: ast.Call) -> list[ast.expr]:
+    """Return the positional and keyword arguments of a call."""
     return [*call.args, *(keyword.value for keyword in call.keywords)]
 
 
@@ -179,7 +181,7 @@ def _check_function(formula: Formula, call: ast.Call) -> None:
     node = call.func
     while isinstance(node, ast.Attribute) and not node.attr.startswith("_"):
         node = node.value
-    # `LoRA(rank=R).forward(x)` calls a method of the result of another call, which the caller checks separately.
+    # `LoRA(rank=R).forward(x)` calls a method of the result of `LoRA(rank=R)`, a call that is checked separately.
     is_method = isinstance(node, ast.Call) and isinstance(call.func, ast.Attribute)
     if not (isinstance(node, ast.Name) or is_method):
         raise formula.refuse("invalid function: expected a dotted name", call.func)
@@ -203,7 +205,7 @@ def _check_argument(formula: Formula, node: ast.expr, names: frozenset[str]) -> 
         # Python parses -1 as the negation of 1.
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             parts = [operand]
-        case ast.BinOp(left=left, op=sign, right=right) if type(sign) in OPERATORS:
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in ARITHMETIC:
             parts = [left, right]
         case _:
             raise formula.refuse(f"invalid argument: expected {ARGUMENT}", node)
@@ -215,15 +217,15 @@ def _is_text(key: ast.expr | None) -> bool:
     return isinstance(key, ast.Constant) and isinstance(key.value, str)
 
 
-def _object(node: ast.expr, subject: object, values: Mapping[str, object], watch: Watch | None) -> Any:
-    """Return the function or attribute of the subject that a syntax tree names, or the result of its calls."""
+def _evaluate_call(node: ast.expr, subject: object, values: Mapping[str, object], watch: Watch | None) -> Any:
+    """Evaluate a chain of names, attributes and calls that starts at the subject; see `Call.evaluate`."""
     match node:
         case ast.Name(id=name):
             return getattr(subject, name)
         case ast.Attribute(value=inner, attr=name):
-            return getattr(_object(inner, subject, values, watch), name)
+            return getattr(_evaluate_call(inner, subject, values, watch), name)
         case ast.Call(func=function):
-            called = _object(function, subject, values, watch)
+            called = _evaluate_call(function, subject, values, watch)
             positional = [_argument(argument, values, watch) for argument in node.args]
             keywords = {str(keyword.arg): _argument(keyword.value, values, watch) for keyword in node.keywords}
             return called(*positional, **keywords)
@@ -232,7 +234,7 @@ def _object(node: ast.expr, subject: object, values: Mapping[str, object], watch
 
 
 def _argument(node: ast.expr, values: Mapping[str, object], watch: Watch | None) -> object:
-    """Return the value of an argument, after calling `watch` with it."""
+    """Evaluate an argument, and call `watch` with the text and the value."""
     value = _evaluate(node, values.__getitem__)
     if watch is not None:
         watch(ast.unparse(node), value)
@@ -240,7 +242,7 @@ def _argument(node: ast.expr, values: Mapping[str, object], watch: Watch | None)
 
 
 def _evaluate(node: ast.expr, lookup: Callable[[str], object]) -> object:
-    """Return the value of an argument or of a `returns` expression, which was checked when it was parsed.
+    """Evaluate an argument or a `returns` expression, whose syntax was checked when it was parsed.
 
     Args:
         node: The expression.
@@ -269,15 +271,14 @@ def _evaluate(node: ast.expr, lookup: Callable[[str], object]) -> object:
             return list(zip(*(value(part).tolist() for part in parts), strict=True))
         case ast.UnaryOp(operand=part):
             return -value(part)
-        case ast.BinOp(left=left, op=sign, right=right):
-            return OPERATORS[type(sign)](value(left), value(right))
+        case ast.BinOp(left=left, op=op, right=right):
+            return ARITHMETIC[type(op)](value(left), value(right))
         case ast.Constant(value=constant):
             return constant
         case _:
             raise AssertionError(f"the parser must refuse {ast.dump(node)}")
 
 
-NO_ARRAYS: Mapping[str, object] = {}
 _RETURNS_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 _RETURNS_NODES = (
     ast.Name, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Attribute, ast.Subscript, ast.Tuple,
@@ -293,16 +294,16 @@ def parse_returns(text: str, results: int) -> ast.expr:
         results: The number of values that the equation has.
 
     Returns:
-        The syntax tree, a tuple if there are several values.
+        The syntax tree; an `ast.Tuple` if the text has several values.
 
     Raises:
-        Refusal: Another number of values, or syntax that is not allowed.
+        Refusal: The number of values is not `results`, or the syntax is not supported.
     """
-    tree, formula = parse_expression(text), Formula(text, ())
+    tree, formula = _parse_expression(text), Formula(text, ())
     parts = tree.elts if isinstance(tree, ast.Tuple) else [tree]
     if len(parts) != results:
         raise Refusal(f"declares {len(parts)} values, `result` declares {results}")
-    # Literals inside [ ] may be strings, all other literals must be numbers.
+    # A literal inside [ ] may be a string. All other literals must be numbers.
     items = {id(node.slice) for node in ast.walk(tree) if isinstance(node, ast.Subscript)}
     for node in ast.walk(tree):
         _check_returns(formula, node, is_item=id(node) in items)
@@ -318,9 +319,9 @@ def _check_returns(formula: Formula, node: ast.AST, *, is_item: bool) -> None:
             raise formula.refuse(f"invalid literal {value!r}: expected a number", node)
         case ast.Attribute(attr=name) if name.startswith("_"):
             raise formula.refuse(f"private attribute {name!r}", node)
-        case ast.BinOp(op=sign) if not isinstance(sign, _RETURNS_OPERATORS):
+        case ast.BinOp(op=op) if not isinstance(op, _RETURNS_OPERATORS):
             raise formula.refuse("unsupported operator: expected + - * /", node)
-        case ast.UnaryOp(op=sign) if not isinstance(sign, ast.USub):
+        case ast.UnaryOp(op=op) if not isinstance(op, ast.USub):
             raise formula.refuse("unsupported operator: expected + - * /", node)
     if not isinstance(node, _RETURNS_NODES):
         raise formula.refuse("unsupported syntax: expected attributes, items, and + - * /", node)
@@ -337,11 +338,11 @@ def _item(node: ast.expr) -> int | str | None:
 
 
 def returned_names(node: ast.expr) -> list[str]:
-    """Return the names in a `returns` expression, without attributes."""
+    """Return the names in a `returns` expression, without the names of attributes after a dot."""
     return [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
 
 
-def evaluate_returns(node: ast.expr, result: object, arrays: Mapping[str, object] = NO_ARRAYS) -> object:
+def evaluate_returns(node: ast.expr, result: object, arrays: Mapping[str, object]) -> object:
     """Evaluate a `returns` expression.
 
     Args:
@@ -350,10 +351,10 @@ def evaluate_returns(node: ast.expr, result: object, arrays: Mapping[str, object
         arrays: The array arguments by name, as they are after the call.
 
     Returns:
-        The value, or a tuple of several.
+        The value, or a tuple if the expression has several values.
 
     Raises:
-        LookupError: A name is an item of the result, and not an attribute.
+        LookupError: A name is a key of the result, which is a mapping, and not an attribute.
         AttributeError: The result has no such attribute.
     """
 
@@ -366,7 +367,7 @@ def evaluate_returns(node: ast.expr, result: object, arrays: Mapping[str, object
 
 
 def _attribute(result: object, name: str) -> object:
-    # Explain how to write an item of a dict; the AttributeError of `getattr` would not.
+    # The AttributeError of `getattr` would not say how to select an item of a mapping.
     if isinstance(result, Mapping) and name in result and not hasattr(result, name):
         raise LookupError(f"the code returned a {type(result).__name__}: write `result[{name!r}]` in `returns`")
     return getattr(result, name)

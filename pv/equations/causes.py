@@ -1,4 +1,4 @@
-"""Describe in a few words how arrays differ: by a factor, by an offset, in their order, or only at some indices."""
+"""Describe in a few words how arrays differ: by a factor, by an offset, in the order, or only at some indices."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,18 +7,20 @@ from typing import TypeGuard
 from pv.contract.wording import listed
 from pv.equations.arrays import Tensor, torch
 
-MAX_PLACES = 6
+MAX_INDICES = 6
 """Largest number of indices of an axis that are listed."""
 MAX_ORDER = 64
-"""Length of the longest axis whose order is compared."""
+"""Length of the longest axis along which permutations are searched."""
 CLOSE = 1e-5
 """Relative difference up to which numbers count as equal."""
 NamedArrays = Mapping[str, Tensor | None]
-"""Arrays by name, such as gradients; None for a missing one."""
+"""Arrays by name, such as gradients; None for a missing array."""
 
 
 def cause(actual: Tensor, expected: Tensor, allowed: Tensor, axes: Sequence[str] = ()) -> str:
-    """Describe how `actual` differs from `expected` by more than `allowed`; "" if there is no short description.
+    """Describe how `actual` differs from `expected`; "" if there is no short description.
+
+    Differences up to `allowed` count as equal.
 
     Args:
         actual: The tensor to judge, float64.
@@ -29,14 +31,14 @@ def cause(actual: Tensor, expected: Tensor, allowed: Tensor, axes: Sequence[str]
     if expected.dim() == 0 or expected.numel() < 2:
         return ""
     names = list(axes) or [f"axis {axis}" for axis in range(expected.dim())]
-    # From the most to the least specific explanation: a factor explains all elements by one number.
+    # Try the most specific explanation first: a factor explains all elements by one number.
     kinds = (_factor, _offset) if actual.isfinite().all() and expected.isfinite().all() else ()
     text = next(filter(None, (explain(actual, expected, allowed) for explain in kinds)), "")
     return text or _order(actual, expected, allowed, names) or _locations(actual, expected, allowed, names)
 
 
 def describe_difference(left: object, right: object) -> str:
-    """Describe how a tensor, or a mapping of tensors, differs from another one; "" if there is no short description."""
+    """Describe how two tensors, or two mappings of tensors by name, differ; "" if there is no short description."""
     if isinstance(left, Mapping) and isinstance(right, Mapping):
         return "; ".join(_differing_names(left, right))
     if not (_is_real(left) and _is_real(right)):
@@ -55,7 +57,7 @@ def describe_largest_difference(left: object, right: object) -> str:
     # A NaN on one side counts as the largest difference.
     distances = (actual - expected).abs().nan_to_num(nan=math.inf).flatten()
     indices = tuple(int(index) for index in torch.unravel_index(distances.argmax(), actual.shape))
-    return f"at {[*indices]} it is {actual[indices]:.7g}, expected {expected[indices]:.7g}"
+    return f"at {[*indices]} the value is {actual[indices]:.7g}, expected {expected[indices]:.7g}"
 
 
 def _is_real(value: object) -> TypeGuard[Tensor]:
@@ -63,7 +65,10 @@ def _is_real(value: object) -> TypeGuard[Tensor]:
 
 
 def _differing_names(left: Mapping[str, object], right: Mapping[str, object]) -> Iterator[str]:
-    """Yield texts: the names that only one mapping has, then the shared names that differ, with a common cause."""
+    """Describe the names that only one mapping has, then the common names whose tensors differ.
+
+    If all differing tensors have the same cause, the second description ends with this cause.
+    """
     for side, names in (
         ("first", [n for n in left if n not in right]),
         ("second", [n for n in right if n not in left]),
@@ -87,7 +92,9 @@ def _equal(left: Tensor, right: Tensor) -> bool:
 
 
 def difference(actual: NamedArrays, expected: Mapping[str, Tensor]) -> float:
-    """Return the largest difference of named arrays, relative to the largest element of each array.
+    """Return the largest relative difference of named arrays.
+
+    The differences of each array are divided by the largest element of the actual or the expected array.
 
     Args:
         actual: The arrays by name; None and a missing name count as zeros.
@@ -103,7 +110,7 @@ def _relative_difference(actual: Tensor | None, expected: Tensor) -> float:
 
 
 def ratio(actual: NamedArrays, expected: Mapping[str, Tensor], allowed: float) -> float | None:
-    """Return the factor such that all arrays are this multiple of the expected ones; None if there is none.
+    """Return the factor by which all arrays are multiples of the expected arrays; None if there is no such factor.
 
     Args:
         actual: The arrays by name; None counts as zeros.
@@ -139,17 +146,17 @@ def _factor(actual: Tensor, expected: Tensor, allowed: Tensor) -> str:
     if ((actual - factor * expected).abs() > allowed * max(1.0, abs(factor))).any():
         return ""
     if (actual.abs() <= allowed).all():
-        return "it is zero everywhere"
+        return "all elements are zero"
     opposite = abs(factor + 1) < CLOSE
-    return "it has the opposite sign everywhere" if opposite else f"it is {factor:.5g} times that everywhere"
+    return "all elements have the opposite sign" if opposite else f"all elements are multiplied by {factor:.5g}"
 
 
 def _offset(actual: Tensor, expected: Tensor, allowed: Tensor) -> str:
-    """Describe the constant by which an array is larger or smaller everywhere; "" if there is none."""
+    """Describe the constant by which all elements are larger or smaller; "" if there is none."""
     offset = float((actual - expected).mean())
     if ((actual - expected - offset).abs() > allowed).any():
         return ""
-    return f"it is {'larger' if offset > 0 else 'smaller'} by {abs(offset):.5g} everywhere"
+    return f"all elements are {'larger' if offset > 0 else 'smaller'} by {abs(offset):.5g}"
 
 
 def _order(actual: Tensor, expected: Tensor, allowed: Tensor, names: Sequence[str]) -> str:
@@ -157,7 +164,7 @@ def _order(actual: Tensor, expected: Tensor, allowed: Tensor, names: Sequence[st
     for axis, name in enumerate(names):
         order = _matching_rows(_rows(actual, axis), _rows(expected, axis), allowed.max())
         if order is not None and order != sorted(order):
-            return f"it has the same values in another order along {name}: {_named_order(order)}"
+            return f"the values are in a different order along {name}: {_describe_order(order)}"
     return ""
 
 
@@ -167,34 +174,34 @@ def _rows(array: Tensor, axis: int) -> Tensor:
 
 
 def _matching_rows(actual: Tensor, expected: Tensor, allowed: Tensor) -> list[int] | None:
-    """Return, for each row of `actual`, the index of the equal row of `expected`; None if it is no permutation."""
+    """Return the index of the equal row of `expected` for each row of `actual`; None if there is no permutation."""
     if not 2 <= len(expected) <= MAX_ORDER:
         return None
-    # Compare every row with every row; in a permutation, every row has exactly one partner.
+    # Compare every row with every row: in a permutation, every actual row equals exactly one expected row.
     equal = ((actual[:, None] - expected[None]).abs() <= allowed).all(-1)
     order = [int(row.double().argmax()) for row in equal]
     return order if equal.any(1).all() and sorted(order) == list(range(len(order))) else None
 
 
-def _named_order(order: list[int]) -> str:
-    """Describe a permutation: reversed, shifted, its indices, or permuted."""
+def _describe_order(order: list[int]) -> str:
+    """Describe a permutation: `reversed`, `shifted by N`, the indices of a short axis, or `permuted`."""
     size = len(order)
     if order == list(range(size))[::-1]:
         return "reversed"
     if all(row == (order[0] + index) % size for index, row in enumerate(order)):
         return f"shifted by {min(order[0], size - order[0])}"
-    return str(order) if size <= MAX_PLACES else "permuted"
+    return str(order) if size <= MAX_INDICES else "permuted"
 
 
 def _locations(actual: Tensor, expected: Tensor, allowed: Tensor, names: Sequence[str]) -> str:
-    """Describe the few indices along some axes to which the difference is confined; "" if it is spread out."""
-    # Test equality too, since the difference of equal infinities is NaN.
+    """List the indices at which elements differ, for every axis with few such indices; "" if no axis has few."""
+    # Compare with == too, since the difference of equal infinities is NaN.
     same = (actual == expected) | ((actual - expected).abs() <= allowed)
     parts = []
     for axis, name in enumerate(names):
         wrong = _rows(~same, axis).any(1)
         indices = [int(index) for index in wrong.nonzero().flatten()]
-        if 0 < len(indices) < len(wrong) and len(indices) <= MAX_PLACES:
-            last = ", the last" if indices == [len(wrong) - 1] else ""
-            parts.append(f"{name} {', '.join(map(str, indices))}{last}")
-    return f"it differs only at {' and '.join(parts)}" if parts else ""
+        if 0 < len(indices) < len(wrong) and len(indices) <= MAX_INDICES:
+            last = " (the last)" if indices == [len(wrong) - 1] else ""
+            parts.append(f"index {', '.join(map(str, indices))}{last} of {name}")
+    return f"only the elements at {' and '.join(parts)} differ" if parts else ""

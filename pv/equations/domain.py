@@ -1,4 +1,4 @@
-"""The domain of an equation: variables such as `logits[B,T,V]`, `real 0.25..20`, `index of V [B,T] or -100`."""
+"""Parse the domain of an equation: variables such as `logits[B,T,V]`, `real 0.25..20`, `index of V [B,T] or -100`."""
 
 import keyword
 import math
@@ -35,12 +35,12 @@ DEFAULT_BOUNDS: Mapping[Kind, tuple[float, float]] = {
     Kind.INDEX: (0.0, 0.0),
     Kind.SIZE: (1.0, 4.0),
 }
-# The kinds that take LOW..HIGH; the bounds of other kinds follow from their definition.
+# The kinds that take LOW..HIGH; other kinds have fixed bounds.
 BOUNDED = frozenset({Kind.LOGITS, Kind.REAL, Kind.POSITIVE, Kind.INT, Kind.SIZE})
 DISCRETE = frozenset({Kind.INDEX, Kind.MASK, Kind.INT})
 DISTRIBUTIONS = frozenset({Kind.PROB, Kind.LOGPROB})
 DIFFERENTIABLE = frozenset({Kind.LOGITS, Kind.REAL, Kind.POSITIVE}) | DISTRIBUTIONS
-# The smallest and the largest size of an axis that the domain does not declare, and of the axis V.
+# The smallest and the largest size of an axis whose size the domain does not declare; the axis V has its own default.
 SIZES = (1, 4)
 VOCABULARY_SIZES = (2, 8)
 MAX_SIZE = 4096
@@ -68,9 +68,9 @@ class Variable:
         kind: The kind of the variable.
         axes: The names of its axes.
         low: The lower bound: a number, or the name of a size or of an earlier scalar.
-        high: The upper bound, likewise.
+        high: The upper bound, in the same form.
         of: The axis that an index selects from; None for other kinds.
-        extra: A negative value that an index may also have and that selects nothing, such as -100; None for none.
+        extra: An additional negative value of an index, such as -100, that selects no element; None for none.
     """
 
     name: str
@@ -83,7 +83,7 @@ class Variable:
 
 
 class InvalidVariable(Exception):
-    """A refusal with the name of its variable."""
+    """A variable of a domain is invalid: its name and the refusal."""
 
     def __init__(self, variable: str, refusal: Refusal) -> None:
         super().__init__(str(refusal))
@@ -91,12 +91,12 @@ class InvalidVariable(Exception):
 
 
 def parse_domain(raw: Mapping[str, str]) -> dict[str, Variable]:
-    """Return the variables of a domain, in order. Raise `InvalidVariable` for the first invalid one."""
+    """Return the variables of a domain, in order. Raise `InvalidVariable` for the first invalid variable."""
     variables: dict[str, Variable] = {}
     for name, text in raw.items():
         try:
             variables[name] = _variable(name, text, variables)
-            # Check after each variable, so that the refusal names the variable with which a limit is exceeded.
+            # Check after each variable, so that the refusal names the variable that exceeds a limit.
             _check_elements(variables[name], axis_bounds(variables))
             _check_axis_names(variables)
         except Refusal as refusal:
@@ -158,10 +158,10 @@ def _check_axes(kind: Kind, axes: tuple[str, ...]) -> None:
 
 
 def _bound(text: str, earlier: Mapping[str, Variable]) -> float | str:
-    """Return a bound as a number, or as the name of a size or an earlier scalar."""
+    """Return a bound as a number, or as the name of a size or an earlier scalar. Raise `Refusal` for another name."""
     if re.fullmatch(_NUMBER, text):
         return float(text)
-    # A bound may name an earlier scalar only, whose value is drawn before this variable.
+    # Variables are drawn in order, so a bound may only name an earlier variable.
     is_scalar = text in earlier and not earlier[text].axes and earlier[text].kind not in (Kind.MASK, Kind.INDEX)
     axes = {axis for variable in earlier.values() for axis in variable.axes}
     if not is_scalar and text not in axes:
@@ -199,24 +199,28 @@ def axis_bounds(variables: Mapping[str, Variable]) -> dict[str, tuple[int, int]]
 
 
 def free_sizes(variables: Mapping[str, Variable]) -> dict[str, Variable]:
-    """Return the sizes that are no axis of an array, such as `K` of `top_k(x, K)`: a replayed example must state them.
+    """Return the sizes that the shapes of the arrays do not show, such as `K` of `top_k(x, K)`.
+
+    A replayed example must state these sizes. The axis that an index selects from is one of them, unless an array has
+    this axis.
 
     Args:
-        variables: The variables of a domain.
+        variables: The variables of a domain, by name.
     """
-    # The axis that an index selects from is free too, unless an array has it: no shape shows its size.
     axes_of_arrays = {axis for variable in variables.values() for axis in variable.axes}
     free = (axis for axis in axis_bounds(variables) if axis not in axes_of_arrays)
     return {axis: variables.get(axis) or Variable(axis, Kind.SIZE, (), 1.0, float(MAX_SIZE)) for axis in free}
 
 
 def _check_elements(variable: Variable, sizes: Mapping[str, tuple[int, int]]) -> None:
+    """Raise `Refusal` if an array of the largest sizes has too many elements."""
     if math.prod(sizes[axis][1] for axis in variable.axes) > MAX_ELEMENTS:
         message = f"{variable.name} may have more than {MAX_ELEMENTS} elements"
         raise Refusal(message, hint="declare smaller sizes, such as `V: size 2..64`")
 
 
 def _check_axis_names(variables: Mapping[str, Variable]) -> None:
+    """Raise `Refusal` if an axis has the name of a variable that is not a size."""
     for axis in axis_bounds(variables):
         if axis in variables and variables[axis].kind is not Kind.SIZE:
             raise Refusal(f"{axis} is both an axis and a variable", hint="rename the variable")

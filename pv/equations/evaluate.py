@@ -1,7 +1,7 @@
-"""Evaluate equations on examples: their values and conditions.
+"""Evaluate the expression, the conditions and the invariants of an equation on an example.
 
-Evaluation is in float64, exactly or with every operation perturbed by one rounding; the spread of the perturbed runs
-gives the allowed error of code (`pv.equations.tolerance`).
+Evaluation is in float64: one run without perturbation, or several runs in which every operation has a relative error
+of one rounding. The spread of the perturbed runs gives the allowed error of code (`pv.equations.tolerance`).
 """
 
 import ast
@@ -26,7 +26,10 @@ _WHOLE_FUNCTIONS = frozenset(
 
 
 def is_whole(equation: Definition) -> bool:
-    """Return whether an equation computes whole numbers from whole numbers, without a rounding, and calls no other."""
+    """Return whether an equation computes whole numbers from whole numbers without rounding.
+
+    Return False for an equation that calls another equation, since that equation is not examined.
+    """
     nodes = [node for line in equation.formula.lines for node in ast.walk(line.value)]
     return all(variable.kind in _WHOLE_KINDS for variable in equation.variables.values()) and all(
         map(_keeps_whole, nodes)
@@ -42,19 +45,20 @@ def evaluate(
         equation: The equation.
         example: The values of the variables and the sizes of the axes.
         differentiable: The name of a variable to differentiate by; "" for none.
-        unit: 0 for one exact run; otherwise the relative error of every operation, in `RUNS` runs.
+        unit: 0 for one run without perturbation; otherwise the relative error of every operation, in `RUNS` runs.
 
     Returns:
-        The values, each [runs, *axes], and the leaf tensor of the variable `differentiable`; None without one.
+        The values, each [runs, *axes], and the leaf tensor of the variable `differentiable`, or None for no variable.
     """
     environment = environment_of(equation.variables, example)
     leaf = None
     if differentiable:
-        # Clone it, since the gradient must not be stored in the tensor of the example.
+        # A clone: the gradient must not be stored in the tensor of the example.
         leaf = environment[differentiable].content.clone().requires_grad_()
         environment[differentiable] = variable_value(equation.variables[differentiable], leaf)
     tensors = Tensors(example.sizes, unit=unit, runs=RUNS if unit else 1)
-    # The largest sizes, as in the type check: beyond the size of this example, a literal index selects NaN.
+    # The interpreter checks literal indices against the largest sizes, as the type check does. An index beyond the size
+    # of this example selects NaN.
     sizes = equation.callee.largest_sizes
     values = Interpreter(equation.formula, environment, sizes, tensors, equation.callees).values()
     ordered = (tensors.number(tensors.align(v, axes)) for v, axes in zip(values, equation.results, strict=True))
@@ -62,7 +66,7 @@ def evaluate(
 
 
 def exact_values(equation: Definition, example: Example) -> tuple[Tensor, ...]:
-    """Return the values of an equation in float64, each [*axes]."""
+    """Return the values of an equation in float64 without perturbation, each [*axes]."""
     return tuple(result[0] for result in evaluate(equation, example)[0])
 
 
@@ -72,7 +76,7 @@ def environment_of(variables: Mapping[str, Variable], example: Example) -> dict[
 
 
 def _keeps_whole(node: ast.AST) -> bool:
-    """Return whether the operation of a node keeps whole numbers whole; its operands are checked separately."""
+    """Return whether the operation of a node gives a whole number for whole operands, which are checked separately."""
     match node:
         case ast.Constant(value=number):
             return isinstance(number, int)
@@ -90,7 +94,14 @@ def admits(equation: Definition, example: Example) -> bool:
 
 
 def values_of(equation: Definition, formula: Formula, example: Example, unit: float = 0.0) -> list[Tensor]:
-    """Return the values of a formula on an example, aligned to each other, each [runs, *axes]."""
+    """Return the values of a formula on an example, each [runs, *axes] with the union of the axes of all values.
+
+    Args:
+        equation: The equation whose variables and called equations the formula uses.
+        formula: The formula, such as an invariant of the equation.
+        example: The values of the variables and the sizes of the axes.
+        unit: As in `evaluate`.
+    """
     environment = environment_of(equation.variables, example)
     tensors = Tensors(example.sizes, unit=unit, runs=RUNS if unit else 1)
     sizes = equation.callee.largest_sizes

@@ -1,8 +1,8 @@
 """Draw random examples of a domain, and shrink an example that fails.
 
-`Drawer` draws the sizes first, then the variables in order, arrays in one of several styles. Every number is
-representable in the dtype of the code's arrays, so that code and equation start from the same values. `Shrinker`
-removes slices of axes, and replaces numbers by simpler ones.
+`Drawer` draws the sizes first, then the variables in order. It draws arrays in one of several styles. Every number is
+representable in the dtype of the arrays that the code gets, so that code and equation start from the same values.
+`Shrinker` removes slices of axes, and replaces numbers by simpler ones.
 """
 
 import itertools
@@ -18,9 +18,9 @@ from pv.equations.tensors import F64
 SMALLEST_SIZE = 0.1
 """Probability that an axis has its smallest size."""
 EXTRA_INDEX = 0.7
-"""Probability that an index with an extra value, such as -100, has it somewhere."""
+"""Probability that some elements of an index array get the extra value, such as -100, if the variable has one."""
 ZERO_MASS = 0.2
-"""Probability that a distribution has outcomes without probability."""
+"""Probability that some outcomes of a distribution have the probability 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Example:
     """One input of an equation and its code.
 
     Attributes:
-        arrays: The values of the variables by name, float64, int64 or bool; numbers have the shape ().
+        arrays: The values of the variables by name, as float64, int64 or bool tensors; a number has the shape ().
         sizes: The size of each axis.
         dtype: The dtype of floating-point arrays that are passed to the code.
     """
@@ -39,7 +39,13 @@ class Example:
 
 
 class Drawer:
-    """Draws examples of a domain, reproducibly from a seed. The dtypes take turns."""
+    """Draws examples of a domain, reproducibly from a seed.
+
+    Args:
+        variables: The variables of the domain, by name.
+        seed: The seed.
+        dtypes: The dtypes of the examples; successive examples take them in turn.
+    """
 
     def __init__(self, variables: Mapping[str, Variable], seed: int, dtypes: Sequence[str] = ("float32",)) -> None:
         self._variables, self._bounds = variables, axis_bounds(variables)
@@ -48,8 +54,8 @@ class Drawer:
         self._dtypes = itertools.cycle(dtypes)
 
     def example(self) -> Example:
-        """Return the next example. It need not satisfy `requires`."""
-        # Sizes before arrays, and variables in order: a bound may name a size or an earlier scalar.
+        """Draw the next example. It need not satisfy `requires`."""
+        # Draw sizes before arrays, and variables in order, since a bound may name a size or an earlier scalar.
         dtype = next(self._dtypes)
         sizes = {axis: self._size(low, high) for axis, (low, high) in self._bounds.items()}
         arrays: dict[str, Tensor] = {}
@@ -63,7 +69,7 @@ class Drawer:
         return low if self._random.random() < SMALLEST_SIZE else self._random.randint(low, high)
 
     def _array(self, variable: Variable, sizes: Mapping[str, int], earlier: Mapping[str, Tensor]) -> Tensor:
-        """Draw the array of one variable; `earlier` has the arrays of the variables before it."""
+        """Draw the array of one variable; `earlier` has the arrays of the preceding variables."""
         shape = tuple(sizes[axis] for axis in variable.axes)
         if variable.kind is Kind.INDEX:
             return self._index(variable, shape, sizes)
@@ -88,12 +94,12 @@ class Drawer:
 
     def _distribution(self, kind: Kind, shape: tuple[int, ...]) -> Tensor:
         """Draw probabilities or log-probabilities along the last axis."""
-        # Log-probabilities of random logits: uniform (0), mild, and nearly one-hot (20).
+        # Scale random logits by 0 for a uniform distribution, up to 20 for one that is nearly one-hot.
         logs = (self._normal(shape) * self._random.choice([0, 1, 5, 20])).log_softmax(-1)
         if kind is Kind.LOGPROB:
             return logs
         if self._random.random() < ZERO_MASS:
-            # The most probable outcome keeps its probability, so that the distribution can be normalised.
+            # The most probable outcome keeps a positive probability, so that the distribution can be normalised.
             without_mass = (self._uniform(shape) < 0.5) & (logs < logs.amax(-1, keepdim=True))
             logs = logs.masked_fill(without_mass, -math.inf).log_softmax(-1)
         return logs.exp()
@@ -107,8 +113,8 @@ class Drawer:
 
     def _scalar(self, low: float, high: float) -> float:
         """Draw a number within bounds."""
-        # 12 %: an end of the range, where faults are likely. 4 %: 1, which hides faults (as a temperature).
-        # 44 %: uniform. 40 %: log-uniform, since wide ranges need numbers of every order of magnitude.
+        # 12 %: an end of the range, where faults are likely. 4 %: the number 1, rarely, since it hides faults (such as
+        # in a temperature). 44 %: uniform. 40 %: log-uniform, to get numbers of every order of magnitude.
         chance = self._random.random()
         if chance < 0.12:
             return low if chance < 0.06 else high
@@ -119,10 +125,9 @@ class Drawer:
         return math.exp(self._random.uniform(math.log(low), math.log(high)))
 
     def _styled_array(self, low: float, high: float, shape: tuple[int, ...], earlier: Mapping[str, Tensor]) -> Tensor:
-        """Draw an array in a random style: ties, peaks, ends of the range, or (nearly) equal to an earlier array."""
-        # Plain normal numbers hide many faults: a wrong tie rule needs ties, an overflow needs large values, and the
-        # divergence of teacher and student is small only if they are nearly equal. Numbers outside of the bounds are
-        # clamped afterwards, by `round_to_dtype`.
+        """Draw an array in a random style, such as ties, peaks, or (nearly) equal to an earlier array."""
+        # Normal numbers hide many faults: a wrong tie rule needs ties, an overflow needs large values, and a divergence
+        # near 0 needs nearly equal distributions. `round_to_dtype` clamps numbers outside of the bounds afterwards.
         same_shape = [array for array in earlier.values() if array.shape == shape and array.dtype == F64]
         style = self._random.choice(["flat", "ties", "wide", "peaked", "alike", "shifted", "normal", "normal"])
         largest = min(max(abs(low), abs(high)), 1e6)
@@ -146,7 +151,7 @@ class Drawer:
                 return self._normal(shape) * self._random.choice([1.0, 5.0])
 
     def _randint(self, first: int, last: int, shape: tuple[int, ...]) -> Tensor:
-        # Draw single numbers with Python's generator, which gives the same ones without PyTorch.
+        # Draw single numbers with Python's generator, which gives the same numbers if PyTorch is not installed.
         if not shape:
             return torch.tensor(self._random.randint(first, last))
         return torch.randint(first, last + 1, shape, generator=self._generator)
@@ -161,9 +166,14 @@ class Drawer:
 
 
 def bounds(variable: Variable, sizes: Mapping[str, int], scalars: Mapping[str, Tensor]) -> tuple[float, float]:
-    """Return the bounds of a variable for one example, whose sizes and scalars the bounds may name.
+    """Return the bounds of a variable as numbers.
 
-    An upper bound below the lower bound is raised to it.
+    If the upper bound is below the lower bound, both are the lower bound.
+
+    Args:
+        variable: The variable, whose bounds may name a size or a scalar.
+        sizes: The size of each axis of the example.
+        scalars: The arrays of the example by name, which contain the scalars.
     """
 
     def number(bound: float | str) -> float:
@@ -179,20 +189,21 @@ def round_to_dtype(variable: Variable, array: Tensor, limits: tuple[float, float
     """Round an array to numbers that a dtype can represent and that are within limits.
 
     Args:
-        variable: The variable of the array; scalars become float32, whatever the dtype.
-        array: The drawn numbers, float64; other arrays are returned as they are.
-        limits: The lowest and the highest number allowed.
-        dtype: The name of the dtype that the code gets.
+        variable: The variable of the array. Variables without axes are rounded to float32 instead of `dtype`.
+        array: The drawn numbers, float64. Arrays of integers and booleans are returned unchanged.
+        limits: The lowest and the highest number allowed; distributions are not clamped.
+        dtype: The name of the dtype of the arrays that the code gets.
 
     Returns:
-        The nearest numbers of the dtype within the limits, as float64; the nearest outside if none is within.
+        The nearest numbers of the dtype within the limits, as float64. If no number of the dtype is within the limits,
+        a neighbouring number outside.
     """
     if not array.is_floating_point():
         return array
     torch_dtype = getattr(torch, dtype if variable.axes else "float32")
     if variable.kind in DISTRIBUTIONS:
         return array.to(torch_dtype).double()
-    # Rounding to a narrow dtype may leave the bounds, so clamp to the numbers of the dtype that are inside.
+    # Rounding to a narrow dtype may move a number out of the limits, so clamp to the outermost numbers inside them.
     low, high = (
         _nearest_inside(bound, towards, torch_dtype) for bound, towards in zip(limits, reversed(limits), strict=True)
     )
@@ -200,7 +211,7 @@ def round_to_dtype(variable: Variable, array: Tensor, limits: tuple[float, float
 
 
 def _nearest_inside(bound: float, towards: float, dtype: torch.dtype) -> float:
-    """Return the number of a dtype that is nearest to a bound and not outside; `towards` is the other bound."""
+    """Return the number of a dtype that is nearest to a bound and not outside of it; `towards` is the other bound."""
     rounded = torch.tensor(bound, dtype=F64).to(dtype)
     is_outside = rounded.double() < bound if towards > bound else rounded.double() > bound
     return float((torch.nextafter(rounded, torch.tensor(towards, dtype=dtype)) if is_outside else rounded).double())
@@ -209,12 +220,12 @@ def _nearest_inside(bound: float, towards: float, dtype: torch.dtype) -> float:
 MAX_TRIES = 600
 """Largest number of examples that a shrinker tries."""
 _SIMPLE = (0.0, 1.0, 2.0, 0.5)
-"""The numbers that a shrinker tries in place of any number."""
+"""The numbers that a shrinker tries as a replacement of any number."""
 
 
 @dataclass
 class Shrinker:
-    """A greedy search that accepts an example if it still fails and has a strictly lower cost.
+    """A greedy search for a simpler failing example: each step must still fail and have a strictly lower cost.
 
     Attributes:
         variables: The variables of the domain.
@@ -230,7 +241,7 @@ class Shrinker:
     def smallest(self, example: Example) -> Example:
         """Return the simplest failing example that the search finds with at most `MAX_TRIES` calls of `fails`."""
         best = example
-        # Repeat the three steps until none of them changes anything. Large reductions come first.
+        # Repeat the three steps, large reductions first, until none of them finds a simpler example.
         while True:
             before = best
             for step in (self._remove_slices, self._simplify_arrays, self._simplify_elements):
@@ -240,7 +251,7 @@ class Shrinker:
 
     def _accepts(self, candidate: Example, best: Example) -> bool:
         """Try a candidate, and return whether it has a lower cost than `best` and still fails."""
-        # A strictly lower cost guarantees that the search ends; examples that were tried are not tried again.
+        # The search ends, since the cost decreases strictly. No example is tried twice.
         if self.tries >= MAX_TRIES or _cost(candidate) >= _cost(best):
             return False
         key = _key(candidate)
@@ -285,19 +296,19 @@ class Shrinker:
         return replace(example, arrays=arrays)
 
     def _normalise(self, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the arrays with distributions that sum to 1 again after a slice was removed."""
+        """Return the arrays with every distribution normalised, since a slice was removed."""
         kinds = {name: self.variables[name].kind for name in arrays}
         new = dict(arrays)
         for name, array in arrays.items():
             if kinds[name] is Kind.LOGPROB:
                 new[name] = array.log_softmax(-1)
             elif kinds[name] is Kind.PROB:
-                # Where only outcomes without probability are left, the distribution becomes uniform.
+                # If only outcomes with probability 0 are left, the distribution becomes uniform.
                 new[name] = (array / array.sum(-1, keepdim=True)).nan_to_num(1.0 / array.shape[-1])
         return new
 
     def _simplify_arrays(self, best: Example) -> Example:
-        """Return the example with whole arrays replaced by one simple value, or rounded, as long as it still fails."""
+        """Return the example with arrays filled with one simple value, or rounded, as long as it still fails."""
         for name in best.arrays:
             if self.variables[name].kind in DISTRIBUTIONS:
                 continue
@@ -309,7 +320,7 @@ class Shrinker:
         return best
 
     def _simpler_arrays(self, name: str, best: Example) -> Iterator[Tensor]:
-        """Yield simpler arrays for a variable: constant ones, and the rounded one."""
+        """Yield simpler arrays for a variable: constant arrays, and the rounded array."""
         array, (low, high) = best.arrays[name], self._range(name, best)
         for value in (0.0, 1.0) if self.variables[name].kind in DISCRETE else _SIMPLE:
             if low <= value <= high:
@@ -342,7 +353,7 @@ class Shrinker:
         return best
 
     def _range(self, name: str, example: Example) -> tuple[float, float]:
-        """Return the bounds of the numbers of a variable, without the extra value of an index."""
+        """Return the bounds of the numbers of a variable; the extra value of an index is outside of these bounds."""
         variable = self.variables[name]
         if variable.kind is Kind.MASK:
             return 0.0, 1.0
@@ -352,7 +363,7 @@ class Shrinker:
 
 
 def _slice_choices(size: int, smallest: int) -> Iterator[list[int]]:
-    """Yield the indices of the slices of an axis to keep: as few as allowed, then all but one."""
+    """Yield the indices of the slices to keep along an axis: as few slices as allowed, then all slices but one."""
     if size > smallest:
         yield from ([*range(start, start + smallest)] for start in range(size - smallest + 1))
     if size > smallest + 1:
@@ -360,26 +371,29 @@ def _slice_choices(size: int, smallest: int) -> Iterator[list[int]]:
 
 
 def _renumber(array: Tensor, indices: list[int]) -> Tensor:
-    """Return an index array for an axis that keeps only the slices `indices`; removed slices become 0."""
+    """Convert indices of an axis to the axis that keeps only the slices `indices`.
+
+    An index of a removed slice becomes 0. A negative index is the extra value of the variable, which stays.
+    """
     new = {old: index for index, old in enumerate(indices)}
     return torch.tensor([new.get(i, 0) if i >= 0 else i for i in array.flatten().tolist()]).reshape(array.shape)
 
 
 def _simpler_numbers(value: float, kind: Kind) -> set[float]:
-    """Return the candidate numbers that are simpler than a value."""
+    """Return numbers that are simpler than a value, as candidates to replace it."""
     if kind in (Kind.INDEX, Kind.MASK):
         return {float(v) for v in (0, 1) if _complexity(v) < _complexity(value)}
     # The nearest whole number, half of it, two significant digits (as float32), and one step nearer to zero.
-    rounder = {float(round(value)), float(round(value / 2)), float(torch.tensor(float(f"{value:.1e}")))}
-    nearer = {value - math.copysign(1, value)} if abs(value) > 2 and value == round(value) else set()
-    candidates = {*_SIMPLE, *(-v for v in _SIMPLE if v), *rounder, *nearer}
+    rounded = {float(round(value)), float(round(value / 2)), float(torch.tensor(float(f"{value:.1e}")))}
+    smaller = {value - math.copysign(1, value)} if abs(value) > 2 and value == round(value) else set()
+    candidates = {*_SIMPLE, *(-v for v in _SIMPLE if v), *rounded, *smaller}
     if kind is Kind.INT:
         candidates = {v for v in candidates if v == int(v)}
     return {v for v in candidates if _complexity(v) < _complexity(value)}
 
 
 def _complexity(value: float) -> float:
-    """Return how hard a number is to read: 0 is simplest, then small whole numbers, then few digits."""
+    """Return how hard a number is to read: 0 is simplest, then small whole numbers, then fractions with few digits."""
     if value == 0:
         return 0.0
     fraction = value != round(value)
@@ -390,7 +404,7 @@ def _cost(example: Example) -> tuple[int, float]:
     """Return the cost of an example: the number of elements, then the complexity of all values and sizes."""
     elements = sum(array.numel() for array in example.arrays.values())
     values = sum(_complexity(float(v)) for array in example.arrays.values() for v in array.flatten().tolist())
-    # The sizes count too, since a size may belong to no array.
+    # The sizes count too, since a size may be the size of no array.
     return elements, values + sum(example.sizes.values())
 
 

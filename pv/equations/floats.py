@@ -1,14 +1,15 @@
-"""Functions of Python floats that return infinity or NaN as IEEE 754 and PyTorch do, and never raise."""
+"""Functions of Python floats that never raise: like PyTorch, they return infinity or NaN as IEEE 754 defines."""
 
 import math
 import struct
 from collections.abc import Callable
 
 SMALLEST_FLOAT32 = 2.0**-149
+"""The smallest positive float32 number, which is subnormal."""
 
 
 def _without_errors(function: Callable[..., float]) -> Callable[..., float]:
-    """Return a function that gives infinity for an overflow, and NaN outside its domain, where `function` raises."""
+    """Return `function` with the result infinity instead of an OverflowError, and NaN instead of a ValueError."""
 
     def never_raises(*arguments: float) -> float:
         try:
@@ -39,7 +40,7 @@ def sigmoid(x: float) -> float:
 
 
 def floor(x: float) -> float:
-    # Keep -0.0, as PyTorch does; math.floor gives an int.
+    # math.floor returns an int, which loses the sign of -0.0.
     return math.copysign(math.floor(x), x) if math.isfinite(x) else x
 
 
@@ -71,13 +72,13 @@ def floor_divide(a: float, b: float) -> float:
 
 
 def remainder(a: float, b: float) -> float:
-    # The result of fmod has the sign of the dividend, PyTorch's remainder has the sign of the divisor.
+    # The result of fmod has the sign of the dividend; PyTorch's remainder has the sign of the divisor.
     rest = _fmod(a, b)
     return rest + b if rest != 0 and (b < 0) != (rest < 0) else rest
 
 
 def power(a: float, b: float) -> float:
-    # As C99 pow: a negative base with an odd exponent overflows to -inf, and 0 to a negative power is infinite.
+    # As in C99 pow: a negative base with an odd exponent overflows to -inf, and 0 to a negative power is infinite.
     infinity = -math.inf if math.copysign(1, a) < 0 and b % 2 == 1 else math.inf
     try:
         return math.pow(a, b)
@@ -88,12 +89,12 @@ def power(a: float, b: float) -> float:
 
 
 def round_half_even(x: float) -> float:
-    """Return the nearest whole number; of two, the even one."""
+    """Round to the nearest whole number; halfway between two, to the even number."""
     return math.copysign(round(x), x) if math.isfinite(x) else x
 
 
 def float32(x: float) -> float:
-    """Return the nearest number of float32."""
+    """Round to the nearest float32 number."""
     try:
         (single,) = struct.unpack("f", struct.pack("f", x))
     except OverflowError:
@@ -102,12 +103,12 @@ def float32(x: float) -> float:
 
 
 def nextafter32(x: float, towards: float) -> float:
-    """Return the float32 number next to `x`, a float32 number, in the direction of `towards`; `x` if both are equal."""
+    """Return the next float32 number after the float32 number `x` towards `towards`; `x` if both are equal."""
     if x == towards:
         return towards
     if x == 0:
         return math.copysign(SMALLEST_FLOAT32, towards)
-    # For floats of one sign, the order of their bits as integers is the order of their magnitudes.
+    # For floats of one sign, the bits as integers have the same order as the magnitudes.
     (bits,) = struct.unpack("i", struct.pack("f", x))
     (single,) = struct.unpack("f", struct.pack("i", bits + (1 if (towards > x) == (x > 0) else -1)))
     return float(single)

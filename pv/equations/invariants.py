@@ -15,14 +15,16 @@ def broken_invariants(equation: Definition, example: Example) -> Iterator[str]:
     """Yield a message for every invariant that an example violates by more than rounding explains."""
     for invariant in equation.invariants:
         (holds,) = values_of(equation, invariant, example)
-        # Check exactly first, since evaluating both sides with rounding takes eight runs.
-        if not holds.all() and not (holds := holds | _equal_up_to_rounding(equation, invariant, example)).all():
+        # Rounding is measured only if the exact check fails, since it takes `RUNS` more evaluations of both sides.
+        if not holds.all():
+            holds = holds | _equal_up_to_rounding(equation, invariant, example)
+        if not holds.all():
             sides = _describe_sides(equation, invariant, example, holds)
             yield f"the invariant `{invariant.text}` of {equation.name} does not hold here{sides}"
 
 
 def _both_sides(invariant: Formula) -> Formula | None:
-    """Return both sides of a comparison as one formula with two values; None if the invariant is no comparison."""
+    """Return both sides of a comparison `a < b` as one formula with two values; None for any other invariant."""
     last = invariant.lines[-1].value
     if not isinstance(last, ast.Compare) or len(last.ops) != 1:
         return None
@@ -31,7 +33,7 @@ def _both_sides(invariant: Formula) -> Formula | None:
 
 
 def _describe_sides(equation: Definition, invariant: Formula, example: Example, holds: Tensor) -> str:
-    """Describe the sides of a comparison at the first element where it does not hold; "" if it is no comparison."""
+    """Describe both sides of a comparison at the first element where it is false; "" for any other invariant."""
     if (both := _both_sides(invariant)) is None:
         return ""
     index = int(torch.where(holds, 0.0, 1.0).argmax())
@@ -40,20 +42,21 @@ def _describe_sides(equation: Definition, invariant: Formula, example: Example, 
 
 
 def _equal_up_to_rounding(equation: Definition, invariant: Formula, example: Example) -> Tensor:
-    """Return where the two sides of a comparison differ by no more than rounding in float64 explains.
+    """Return a mask: True where the two sides of a comparison differ by no more than rounding in float64 explains.
 
-    `!=` must hold exactly, and so must `<` and `>` where both sides are equal everywhere.
+    The mask is False if the invariant must hold exactly: `!=`, and `<` or `>` if the two sides are equal in every
+    element. It is also False if the invariant is not a comparison of two sides.
     """
     last, nowhere = invariant.lines[-1].value, torch.tensor([False])
     both = _both_sides(invariant)
     if both is None or not isinstance(last, ast.Compare) or isinstance(last.ops[0], ast.NotEq):
         return nowhere
     left, right = values_of(equation, both, example)
-    # The spread of perturbed runs measures the rounding of each side, as for the tolerance of code.
+    # The spread of the perturbed runs measures the rounding error of each side, as in `pv.equations.tolerance`.
     noisy_left, noisy_right = values_of(equation, both, example, FLOAT64)
     spread = (noisy_left - left).abs().amax(0) + (noisy_right - right).abs().amax(0)
     distance = (left - right).abs()[0]
-    # A strict inequality of equal sides is false by definition: rounding does not explain it.
+    # A strict inequality of equal sides is false by definition, so rounding does not explain the violation.
     if isinstance(last.ops[0], ast.Lt | ast.Gt) and not distance.any():
         return nowhere
     return distance <= SLACK * (spread + FLOAT64 * (left.abs() + right.abs())[0])

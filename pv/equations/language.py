@@ -12,12 +12,13 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from pv.contract.wording import has_open_bracket
 
 
 class Refusal(Exception):
-    """A text is invalid.
+    """The text of an equation is invalid.
 
     Attributes:
         message: The problem.
@@ -32,7 +33,7 @@ class Refusal(Exception):
 
 
 class Part(StrEnum):
-    """The keys of an equation, in which its texts can be invalid; NAME is the name of the equation itself."""
+    """A key of an equation whose text can be invalid. `NAME` stands for the name of the equation, which is no key."""
 
     NAME = "name"
     DOMAIN = "domain"
@@ -66,25 +67,26 @@ class InvalidEquation(Exception):
 
 
 OPERATOR_MESSAGES: dict[type, tuple[str, str]] = {
-    ast.MatMult: ("`@` is not supported", "write a matrix product as `sum(x * w, D)`, D the axis that they share"),
+    ast.MatMult: ("`@` is not supported", "write a matrix product over the shared axis D as `sum(x * w, D)`"),
     ast.BitAnd: ("`&` is not supported", "write `and`"),
     ast.BitOr: ("`|` is not supported", "write `or`"),
     ast.Invert: ("`~` is not supported", "write `not`"),
     ast.UAdd: ("a sign `+` is not supported", "leave it out"),
 }
-"""By refused operator: the message and the hint."""
+"""The message and the hint for each refused operator."""
+# Names in code for PyTorch and NumPy that an equation has no use for: modules, sizes of arrays, changes of the layout.
 MODULES = {"torch", "F", "nn", "functional", "math", "np", "numpy", "jnp", "jax", "special"}
 SIZES = {"shape", "size", "numel", "ndim", "dim"}
 LAYOUTS = {"T", "mT", "t", "transpose", "permute", "view", "reshape", "unsqueeze", "squeeze", "expand", "flatten"}
 
 
 def unsupported(node: ast.AST) -> tuple[str, str]:
-    """Return the message for refused syntax, and a hint on what to write instead ("" if the intent is unknown)."""
+    """Return the message for refused syntax, and a hint on what to write instead; "" if there is no hint."""
     match node:
         case ast.BinOp(left=left, op=ast.BitXor(), right=right):
             return "`^` is not a power", f"did you mean `{_short(left)} ** {_short(right)}`?"
-        case ast.BinOp(op=sign) | ast.UnaryOp(op=sign) if type(sign) in OPERATOR_MESSAGES:
-            return OPERATOR_MESSAGES[type(sign)]
+        case ast.BinOp(op=op) | ast.UnaryOp(op=op) if type(op) in OPERATOR_MESSAGES:
+            return OPERATOR_MESSAGES[type(op)]
         case ast.Attribute(attr=name):
             return _attribute(node, name)
         case ast.Slice():
@@ -111,7 +113,10 @@ def _attribute(node: ast.Attribute, name: str) -> tuple[str, str]:
 
 
 def argument_for_axis(function: str, node: ast.expr) -> str:
-    """Return the hint for an argument of a reduction that is no axis: `max(x, y)` or `sum(x, -1)`; "" for others."""
+    """Return a hint for an argument `node` where `function` needs an axis; "" if there is none.
+
+    Two mistakes have a hint: `max(x, y)` for the larger of two values, and `sum(x, -1)` with the number of an axis.
+    """
     is_axis = isinstance(node, ast.Name) and node.id[:1].isupper()
     if function in ("max", "min") and not is_axis:
         return f"`{function}` reduces over an axis; for two values use `{function}imum`"
@@ -141,17 +146,20 @@ ELEMENTWISE = {
 }
 """Elementwise functions with their number of arguments."""
 REDUCTIONS = frozenset({"sum", "mean", "prod", "max", "min", "norm", "logsumexp", "count", "any", "all"})
+"""Functions that remove axes."""
 ALONG = frozenset({"softmax", "log_softmax", "cumsum", "cumprod"})
+"""Functions along an axis that keep the axis."""
 OTHERS = frozenset({"where", "one_hot", "argmax", "top"})
 FUNCTIONS = frozenset(ELEMENTWISE) | REDUCTIONS | ALONG | OTHERS
 CONSTANTS = frozenset({"pi", "inf"})
 
+# The node types of the language. Operators that the language lacks, and their subclasses, are excluded below.
 _NODES = (
     *(ast.Module, ast.Assign, ast.Expr, ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.IfExp, ast.Tuple),
     *(ast.Name, ast.Call, ast.keyword, ast.Constant, ast.Subscript, ast.expr_context, ast.operator, ast.unaryop),
     *(ast.cmpop, ast.boolop),
 )
-_ARITHMETIC: Mapping[type, Callable[[float, float], float]] = {
+ARITHMETIC: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow,
 }  # fmt: skip
@@ -171,14 +179,14 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """A parsed expression: its lines in order. The last line is the value."""
+    """A parsed text, such as `expression` or `requires`: its lines in order. The last line is the value."""
 
     text: str
     lines: tuple[Line, ...]
 
     @property
     def called(self) -> tuple[str, ...]:
-        """Return the names of the equations that the formula calls, in order of appearance."""
+        """Return the names of the equations that the formula calls, without duplicates."""
         nodes = (node for line in self.lines for node in ast.walk(line.value))
         calls = (node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name))
         return tuple(dict.fromkeys(name for name in calls if name not in FUNCTIONS))
@@ -190,12 +198,12 @@ class Formula:
         return line, len(source.encode()[:offset].decode(errors="ignore")) + 1
 
     def refuse(self, message: str, node: ast.AST, hint: str = "") -> Refusal:
-        """Return a refusal at the position of a node."""
+        """Return (do not raise) a refusal at the position of a node."""
         return Refusal(message, *self.place(node), hint=hint)
 
 
 def parse(text: str) -> Formula:
-    """Return the formula of an expression. Raise `Refusal` with the position of the first syntax that is refused."""
+    """Parse a text into a formula. Raise `Refusal` at the first syntax that is not in the language."""
     _check_text(text)
     try:
         tree = ast.parse(text, mode="exec")
@@ -205,19 +213,19 @@ def parse(text: str) -> Formula:
     nodes = list(ast.walk(tree))
     if len(nodes) > MAX_NODES:
         raise Refusal(f"too many syntax nodes: {len(nodes)}, expected at most {MAX_NODES}", hint=SPLIT_HINT)
-    formula = Formula(text, ())  # has the text, to which the positions of refusals refer
+    formula = Formula(text, ())  # without lines: `refuse` needs only the text, to compute positions
     for node in nodes:
         _check_node(formula, node)
     return Formula(text, _lines(formula, tree.body))
 
 
 def syntax_refusal(error: Exception) -> Refusal:
-    """Return the refusal of a text that Python's parser rejects with `error`."""
+    """Convert the error with which Python's parser rejects a text to a refusal."""
     line = getattr(error, "lineno", 1) or 1
     column = getattr(error, "offset", 1) or 1
     message = getattr(error, "msg", None) or str(error)
     source = getattr(error, "text", None) or ""
-    # The usual reason is an unquoted text in a YAML flow collection: it ends at a comma, with an open bracket.
+    # An open bracket usually means that the text is not quoted in a YAML flow collection, which splits it at a comma.
     hint = "quote it if it is inside [ ] or { }: YAML splits there at commas" if has_open_bracket(source) else ""
     return Refusal(f"not an expression: {message}", line, column, hint=hint)
 
@@ -226,9 +234,9 @@ def _check_text(text: str) -> None:
     """Raise `Refusal` for a text that is too long, has unsupported characters, or is nested too deep."""
     if len(text) > MAX_CHARACTERS:
         raise Refusal(f"too long: {len(text)} characters, expected at most {MAX_CHARACTERS}", hint=SPLIT_HINT)
-    # Python normalises identifiers: two texts that look different could mean the same name.
+    # Python normalises identifiers, so two names that look different could be the same name.
     if unicodedata.normalize("NFKC", text) != text:
-        raise Refusal("compatibility character, such as a full-width letter", hint="write the plain character")
+        raise Refusal("unsupported compatibility character, such as a full-width letter", hint="use a plain character")
     # Check the depth before parsing, since deep nesting can exhaust the C stack of the parser.
     depth = 0
     for line, row in enumerate(text.split("\n"), 1):
@@ -250,11 +258,12 @@ def _check_node(formula: Formula, node: ast.AST) -> None:
     if not isinstance(node, _NODES) or isinstance(getattr(node, "op", None), _EXCLUDED_OPERATORS) or is_ellipsis:
         message, hint = unsupported(node)
         raise formula.refuse(message, node, hint)
-    if isinstance(node, ast.Compare) and any(isinstance(sign, _EXCLUDED_OPERATORS) for sign in node.ops):
+    if isinstance(node, ast.Compare) and any(isinstance(op, _EXCLUDED_OPERATORS) for op in node.ops):
         raise formula.refuse("unsupported comparison: expected < <= > >= == !=", node)
     if isinstance(node, ast.Constant) and not _is_finite_number(node.value):
         raise formula.refuse(f"invalid literal {str(node.value)[:40]!r}: expected a finite number", node)
-    # Evaluate literals as floats, not with Python's integers: `10 ** 10 ** 10` must not hang, and 1/0 has no value.
+    # Operations on literals must have a finite value, unlike `1 / 0`. They are evaluated in floats: with Python's
+    # integers, `10 ** 10 ** 10` would not end.
     value = _constant_value(node) if isinstance(node, ast.BinOp) else None
     if value is not None and not math.isfinite(value):
         raise formula.refuse(f"`{ast.unparse(node)[:40]}` is not a finite number", node)
@@ -265,24 +274,24 @@ def _check_node(formula: Formula, node: ast.AST) -> None:
 
 
 def _is_finite_number(value: object) -> bool:
-    # `bool` is a subclass of `int`, but True is no number of the language.
+    # `bool` is a subclass of `int`, but `True` is not in the language.
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MAX_CONSTANT
 
 
 def _constant_value(node: ast.expr) -> float | None:
-    """Return the value of an expression of literals: inf or NaN if it is undefined, None if it has other operands."""
+    """Return the value of an expression of literals; inf or NaN if it has no value, None if it has other operands."""
     match node:
         case ast.Constant(value=int() | float() as number):
             return float(number) if abs(number) < MAX_CONSTANT else None  # `_check_node` refuses the literal
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             value = _constant_value(operand)
             return None if value is None else -value
-        case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _ARITHMETIC:
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in ARITHMETIC:
             first, second = _constant_value(left), _constant_value(right)
             if first is None or second is None:
                 return None
             try:
-                result = _ARITHMETIC[type(sign)](first, second)
+                result = ARITHMETIC[type(op)](first, second)
             except ArithmeticError:
                 return math.inf
             return result if isinstance(result, float) else math.nan  # a root of a negative number is complex
@@ -292,11 +301,11 @@ def _constant_value(node: ast.expr) -> float | None:
 def _lines(formula: Formula, body: list[ast.stmt]) -> tuple[Line, ...]:
     """Return the lines of an expression. Raise `Refusal` unless the last one is a value."""
     if not body or not isinstance(body[-1], ast.Expr):
-        last = body[-1] if body else ast.Pass()  # without a position: refuse at the first character
+        last = body[-1] if body else ast.Pass()  # has no position, so the refusal is at the first character
         raise formula.refuse("missing value: the last line must be an expression without a name", last)
     value = body[-1].value
     lines = [_assignment(formula, statement) for statement in body[:-1]]
-    # A tuple is allowed as an index, x[i, j], and as the last line.
+    # A tuple is allowed as an index, as in x[i, j], and as the last line.
     nodes = [node for statement in body for node in ast.walk(statement)]
     indices = [node.slice for node in nodes if isinstance(node, ast.Subscript)]
     for node in nodes:
@@ -307,7 +316,7 @@ def _lines(formula: Formula, body: list[ast.stmt]) -> tuple[Line, ...]:
 
 def _assignment(formula: Formula, statement: ast.stmt) -> Line:
     """Return a line `name = expression`. Raise `Refusal` for another statement."""
-    # Chained and tuple assignments are refused: `a = b = x` is written as two lines.
+    # Chained assignments `a = b = x` and tuple assignments are refused.
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         raise formula.refuse("expected `name = expression` on every line but the last", statement)
     target = statement.targets[0]

@@ -1,7 +1,7 @@
-"""Equation mutants: an equation, or one that it calls, with one symbol replaced.
+"""Generate equation mutants: one symbol is replaced in an equation or in an equation that it calls.
 
-A falsifier that compares code with the equation must kill them. Only mutants that pass the type check with the same
-axes in the results are generated; lint would report any other mutant.
+Killed mutants show that the comparison of code with the equation can fail. Only mutants that pass the type check and
+keep the axes of the results are generated, since lint would report any other change of the equation.
 """
 
 import ast
@@ -32,7 +32,7 @@ _FUNCTIONS = {
     "all": "any", "softmax": "log_softmax", "log_softmax": "softmax", "cumsum": "cumprod", "cumprod": "cumsum",
 }  # fmt: skip
 MAX_SHOWN = 80
-"""Characters of an expression that are shown."""
+"""Number of characters of an expression that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +41,11 @@ class MutatedEquation:
 
     Attributes:
         equation: The name of the mutated equation.
-        line: The line of the replaced symbol in its expression, from 1.
+        line: The line of the replaced symbol in the expression of the equation, from 1.
         column: The column of the replaced symbol, from 1.
         before: The text of the replaced expression.
         after: The text of the replacement.
-        callees: All equations by name, with the mutated one in place of the original.
+        callees: All equations by name, with the mutated equation in place of the original.
     """
 
     equation: str
@@ -58,7 +58,7 @@ class MutatedEquation:
 
 @dataclass(frozen=True, slots=True)
 class _Symbol:
-    """The meaning of a name in an equation; names with equal symbols can replace each other."""
+    """The type of a name in an equation. Names with equal symbols can replace each other."""
 
     kind: Kind | None = None
     axes: Axes = ()
@@ -75,13 +75,13 @@ def mutants(name: str, callees: Mapping[str, Callee], results: tuple[Axes, ...])
     Args:
         name: The name of the equation that code is compared with.
         callees: All equations of the contract, by name.
-        results: The axes of the values of `name`, in order; mutants with other axes are left out.
+        results: The axes of the values of `name`, in order. Mutants whose values have other axes are left out.
     """
     for called in _called_equations(name, callees):
-        # Different replacements can give the same text (`x + 1` becomes `x - 1` twice), so yield each text once.
+        # Different replacements can give the same text, such as two ways from `x + 1` to `x - 1`: yield each text once.
         original, seen = callees[called], {_text(callees[called].formula)}
         for node, new in _replacements(original):
-            formula = _replaced(original.formula, node, new)
+            formula = _with_replacement(original.formula, node, new)
             if _text(formula) in seen:
                 continue
             seen.add(_text(formula))
@@ -91,16 +91,16 @@ def mutants(name: str, callees: Mapping[str, Callee], results: tuple[Axes, ...])
 
 
 def _called_equations(name: str, callees: Mapping[str, Callee]) -> list[str]:
-    """Return the equation and all that it calls, nearest first."""
+    """Return the names of an equation and of all equations that it calls, directly or indirectly, nearest first."""
     names = [name]
-    # Breadth first over the calls: the list grows while the loop reads it.
-    for called in names:
-        names += [other for other in callees[called].formula.called if other in callees and other not in names]
+    # Breadth-first search over the calls: the list grows while the loop reads it.
+    for caller in names:
+        names += [other for other in callees[caller].formula.called if other in callees and other not in names]
     return names
 
 
 def _passes_type_check(name: str, callees: Mapping[str, Callee], results: tuple[Axes, ...]) -> bool:
-    """Return whether an equation passes the type check, with the given axes of its results."""
+    """Return whether the equation `name` passes the type check and its values have the axes `results`."""
     try:
         values = infer_types(callees[name], callees[name].formula, callees=callees, calling=(name,))
     except Refusal:
@@ -123,31 +123,31 @@ def _replacements(equation: Callee) -> Iterator[tuple[ast.expr, ast.expr]]:
                         *_call_replacements(node),
                     )
                 )
-        # Add the name after its line, since a mutant must not use a name before its definition.
+        # Add the name of a line after the line, since a mutant must not use a name before its definition.
         symbols[line.name] = _LINE
 
 
 def _operator_replacements(node: ast.expr) -> Iterator[ast.expr]:
-    """Yield the replacements of an operator, and the operands alone."""
+    """Yield the replacements of an operation: another operator, or an operand alone."""
     match node:
-        case ast.BinOp(left=left, op=sign, right=right):
-            yield ast.BinOp(left, _OPERATORS[type(sign)](), right)
+        case ast.BinOp(left=left, op=op, right=right):
+            yield ast.BinOp(left, _OPERATORS[type(op)](), right)
             yield left
-            if isinstance(sign, ast.Add | ast.Mult):
+            if isinstance(op, ast.Add | ast.Mult):
                 yield right
-            elif isinstance(sign, ast.Sub):
+            elif isinstance(op, ast.Sub):
                 yield ast.UnaryOp(ast.USub(), right)
         case ast.UnaryOp(operand=operand):
             yield operand
-        case ast.Compare(left=left, ops=signs, comparators=right_sides):
-            for index, compared in enumerate(signs):
-                for other in _COMPARISONS[type(compared)]:
-                    yield ast.Compare(left, [*signs[:index], other(), *signs[index + 1 :]], right_sides)
-        case ast.BoolOp(op=joined, values=values):
-            yield ast.BoolOp(ast.Or() if isinstance(joined, ast.And) else ast.And(), values)
+        case ast.Compare(left=left, ops=ops, comparators=right_sides):
+            for index, comparison in enumerate(ops):
+                for other in _COMPARISONS[type(comparison)]:
+                    yield ast.Compare(left, [*ops[:index], other(), *ops[index + 1 :]], right_sides)
+        case ast.BoolOp(op=op, values=values):
+            yield ast.BoolOp(ast.Or() if isinstance(op, ast.And) else ast.And(), values)
             for index in range(len(values)):
                 rest = [*values[:index], *values[index + 1 :]]
-                yield ast.BoolOp(joined, rest) if len(rest) > 1 else rest[0]
+                yield ast.BoolOp(op, rest) if len(rest) > 1 else rest[0]
         case ast.IfExp(test=test, body=yes, orelse=no):
             yield ast.IfExp(test, no, yes)
 
@@ -156,13 +156,13 @@ def _leaf_replacements(node: ast.expr, symbols: Mapping[str, _Symbol]) -> Iterat
     """Yield the replacements of a literal or a name."""
     match node:
         case ast.Constant(value=int(number)):
-            # Off by one, in both directions.
+            # Off-by-one errors in both directions.
             yield from (_number(number + step) for step in (1, -1))
         case ast.Constant(value=float(number)):
             yield _number(2 * number)
         case ast.Name(id=name) if name in CONSTANTS:
             yield _number(0)
-        # Only names of the same kind and axes: others would fail the type check.
+        # Only names with an equal symbol: a name of another kind or with other axes would usually fail the type check.
         case ast.Name(id=name) if name in symbols:
             yield from (
                 ast.Name(other, ast.Load()) for other in symbols if other != name and symbols[other] == symbols[name]
@@ -174,7 +174,7 @@ def _number(value: float) -> ast.expr:
 
 
 def _call_replacements(node: ast.expr) -> Iterator[ast.expr]:
-    """Yield the replacements of a call: another function, its argument, swapped arguments, no mask."""
+    """Yield the replacements of a call: another function, the first argument alone, swapped arguments, no mask."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
         return
     name, arguments = node.func.id, node.args
@@ -193,12 +193,13 @@ def _call_replacements(node: ast.expr) -> Iterator[ast.expr]:
         yield ast.Call(node.func, arguments, [])
 
 
-def _replaced(formula: Formula, old: ast.expr, new: ast.expr) -> Formula:
+def _with_replacement(formula: Formula, old: ast.expr, new: ast.expr) -> Formula:
+    """Return the formula with `new` in place of the node `old`."""
     return Formula(formula.text, tuple(Line(line.name, _copy_with(line.value, old, new)) for line in formula.lines))
 
 
 def _copy_with(node: object, old: ast.expr, new: ast.expr) -> Any:
-    """Return a copy of a tree with `new` in the place of the node `old`."""
+    """Return a copy of a tree with `new` in place of the node `old`."""
     if node is old:
         return ast.copy_location(new, old)
     if isinstance(node, list):
@@ -210,6 +211,7 @@ def _copy_with(node: object, old: ast.expr, new: ast.expr) -> Any:
 
 
 def _text(formula: Formula) -> tuple[str, ...]:
+    """Return the text of each line, to compare formulas."""
     return tuple(ast.unparse(line.value) for line in formula.lines)
 
 

@@ -19,12 +19,15 @@ from pv.equations.interpret import Axes, Callee, Interpreter, NoContent, Value, 
 from pv.equations.language import FUNCTIONS, Formula, InvalidEquation, Part, Refusal, parse
 
 UNITS = {"float64": 2.0**-52, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
-"""The unit roundoff of each dtype: the largest relative error of one rounding."""
+"""The unit roundoff of each dtype: the largest relative error of one rounding.
+
+For float64 it is 2**-53. Here it is 2**-52, because errors are simulated in float64, where 1 + 2**-53 rounds to 1.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """A fixed tolerance, relative * |value| + absolute, that replaces the measured one.
+    """A tolerance that the contract sets instead of the measured one: relative * |value| + absolute.
 
     Attributes:
         why: The reason for the tolerance.
@@ -37,12 +40,12 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """The accuracy that an equation claims of its code.
+    """The accuracy that the code of an equation must have.
 
     Attributes:
-        dtypes: The dtypes of the code's arrays, which the examples take in turn.
+        dtypes: The dtypes of the arrays that are passed to the code; the examples alternate between them.
         computes_in: The dtype of the code's operations; "" for the dtype of its arrays.
-        tolerance: A fixed tolerance; None for the measured one.
+        tolerance: The tolerance that the contract sets; None to measure it.
     """
 
     dtypes: tuple[str, ...] = ("float32",)
@@ -55,7 +58,13 @@ class Accuracy:
 
 
 def parse_accuracy(keys: Keys, inherited: Keys) -> Accuracy:
-    """Return the accuracy that the keys of an equation claim; a derivative inherits `dtypes` and `precision`."""
+    """Return the accuracy that an equation claims.
+
+    Args:
+        keys: The keys of the equation.
+        inherited: The keys of the differentiated equation, from which a derivative inherits `dtypes` and `precision`;
+            empty if the equation is no derivative.
+    """
     # The equation's own keys come last, so that they override inherited keys.
     claimed = {key: inherited[key] for key in ("dtypes", "precision") if key in inherited} | dict(keys)
     tolerance = claimed.get("tolerance")
@@ -70,7 +79,7 @@ def parse_accuracy(keys: Keys, inherited: Keys) -> Accuracy:
 
 
 class Check(StrEnum):
-    """A check of the code besides its values, as it is written in a contract."""
+    """A check of the code, in addition to the comparison of values. The members' values are the names in a contract."""
 
     INPUTS_UNCHANGED = "inputs_unchanged"
     """The code does not write into its arguments."""
@@ -84,10 +93,10 @@ class Check(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """The checks of one equation.
+    """The checks that one equation claims, in addition to the comparison of values.
 
     Attributes:
-        names: The checks.
+        names: The checks from the key `checks`.
         result_dtype: The required dtype of the result; "" for any, `input` for the dtype of the arrays.
     """
 
@@ -106,7 +115,7 @@ def parse_checks(keys: Keys) -> Checks:
 
 @dataclass(frozen=True, slots=True)
 class Derivative:
-    """The equation that a derivative differentiates, by name, and the variable that it is differentiated by."""
+    """The value of `derivative_of`: the name of the differentiated equation, and the variable to differentiate by."""
 
     equation: str
     variable: str
@@ -119,13 +128,13 @@ class Definition:
     Attributes:
         formula: The expression.
         variables: The variables of the domain by name.
-        results: The axes of each of its values, in the order of the code.
+        results: The axes of each value of the expression, in the order of the axes in the code's result.
         callees: All equations of the contract by name, which may call each other.
         requires: The condition that examples must satisfy; None for none.
-        invariants: Conditions that hold on every example.
+        invariants: Conditions that must hold on every example.
         call: The call of the code, from `implemented_by`; None if no code implements the equation.
-        returns: The part of the result of the call that is the value; None for the whole result.
-        derivative: The equation that this equation is a derivative of; None if it is no derivative.
+        returns: The expression that selects the value from the result of the call; None for the whole result.
+        derivative: The differentiated equation and the variable; None if the equation is no derivative.
     """
 
     name: str
@@ -143,18 +152,18 @@ class Definition:
 
     @property
     def callee(self) -> Callee:
-        """The equation as other equations call it."""
+        """Return the equation in the form in which other equations call it."""
         return Callee(self.formula, self.variables)
 
     @property
     def formulas(self) -> Iterator[Formula]:
-        """Yield the expression, the invariants and the condition of the domain."""
+        """Yield the expression, the invariants and the condition `requires`."""
         yield from (self.formula, *self.invariants)
         if self.requires is not None:
             yield self.requires
 
 
-# One value of `result`, such as `real` or `real[B,T]`; the group has the axes.
+# One item of the key `result`, such as `real` or `real[B,T]`; the group has the axes.
 _RESULT = re.compile(r"(?:real|prob|logprob|positive)(?:\[([A-Z]\w*(?:\s*,\s*[A-Z]\w*)*)\])?")
 
 
@@ -162,14 +171,14 @@ def parse_equations(raw: Mapping[str, Keys]) -> tuple[dict[str, Definition], lis
     """Parse and check the executable equations of a contract.
 
     Args:
-        raw: The keys of every equation by name, as read from YAML; an equation without `expression` is left out.
+        raw: The keys of every equation by name, as read from YAML. Equations without `expression` are ignored.
 
     Returns:
         The definitions by name, and the problems: at most one for each equation.
     """
     definitions: dict[str, Definition] = {}
     problems: list[InvalidEquation] = []
-    # All definitions share this mapping, which is filled below: an equation may call one that is defined later.
+    # All definitions share this mapping, which is filled below: an equation may call an equation that follows it.
     callees: dict[str, Callee] = {}
     for name, keys in raw.items():
         if "expression" in keys:
@@ -179,7 +188,10 @@ def parse_equations(raw: Mapping[str, Keys]) -> tuple[dict[str, Definition], lis
             except InvalidEquation as problem:
                 problems.append(problem)
     for equation in definitions.values():
-        problems.extend(check(equation, definitions))
+        try:
+            _check_types(equation, definitions)
+        except InvalidEquation as problem:
+            problems.append(problem)
     return definitions, problems
 
 
@@ -215,7 +227,7 @@ def _definition(name: str, keys: Keys, raw: Mapping[str, Keys], callees: Mapping
 
 
 def _derivative(keys: Keys, raw: Mapping[str, Keys]) -> Derivative | None:
-    """Return what the keys of an equation declare as `derivative_of`; None for no such key. Raise `Refusal`."""
+    """Return the value of `derivative_of`; None if the key is missing. Raise `Refusal` for an unknown name."""
     if "derivative_of" not in keys:
         return None
     name, variable = keys["derivative_of"]["equation"], keys["derivative_of"]["with_respect_to"]
@@ -235,7 +247,7 @@ def _variables(name: str, domain: Mapping[str, str]) -> dict[str, Variable]:
 
 
 def _results(text: str) -> tuple[Axes, ...]:
-    """Return the axes of each value that `result` declares."""
+    """Return the axes of each value that the key `result` declares."""
     # Split at commas outside [ ]: `real[B,T], real` declares two values.
     parts = [part.strip() for part in re.split(r",(?![^\[]*\])", text)]
     matches = [_RESULT.fullmatch(part) for part in parts]
@@ -251,18 +263,16 @@ def _formula(name: str, part: Part, text: str, item: str = "") -> Formula:
 
 T = TypeVar("T")
 Values = tuple[Value[None], ...]
+"""The values of a formula in the type check: axes and types without contents."""
 
 
-def check(equation: Definition, definitions: Mapping[str, Definition]) -> Iterator[InvalidEquation]:
-    """Yield the first problem of an equation, if any. `definitions` are all equations that it may call."""
-    try:
-        _check(equation, definitions)
-    except InvalidEquation as problem:
-        yield problem
+def _check_types(equation: Definition, definitions: Mapping[str, Definition]) -> None:
+    """Raise `InvalidEquation` for the first formula or result of an equation whose axes or types do not fit.
 
-
-def _check(equation: Definition, definitions: Mapping[str, Definition]) -> None:
-    """Check axes and types of the expression, the result, the condition and the invariants of an equation."""
+    Args:
+        equation: The equation.
+        definitions: The definitions of the contract by name, to look up a differentiated equation.
+    """
     name, infer = equation.name, partial(infer_types, equation.callee, callees=equation.callees)
     values = locate(name, Part.EXPRESSION, lambda: infer(equation.formula, calling=(name,)))
     locate(name, Part.RESULT, lambda: _check_results(equation, values))
@@ -277,13 +287,20 @@ def _check(equation: Definition, definitions: Mapping[str, Definition]) -> None:
 def infer_types(
     equation: Callee, formula: Formula, *, callees: Mapping[str, Callee], calling: tuple[str, ...] = ()
 ) -> Values:
-    """Return axes and type of each value of a formula over the variables of an equation. Raise `Refusal`."""
+    """Return the axes and the type of each value of a formula. Raise `Refusal` if axes or types do not fit.
+
+    Args:
+        equation: The equation whose variables the formula uses.
+        formula: The formula.
+        callees: The equations that the formula may call, by name.
+        calling: The names of the equations whose formulas call this formula, to detect recursion.
+    """
     environment = {n: variable_value(v, None) for n, v in equation.variables.items() if v.kind is not Kind.SIZE}
     return Interpreter(formula, environment, equation.largest_sizes, NoContent(), callees, calling).values()
 
 
 def locate(equation: str, part: Part, work: Callable[[], T], item: str = "") -> T:
-    """Call `work` and return its result. Turn a `Refusal` into an `InvalidEquation` of this part of the equation."""
+    """Return the result of `work`. Convert a `Refusal` to an `InvalidEquation` that names the part and the item."""
     try:
         return work()
     except Refusal as refusal:
@@ -291,7 +308,7 @@ def locate(equation: str, part: Part, work: Callable[[], T], item: str = "") -> 
 
 
 def _check_results(equation: Definition, values: Values) -> None:
-    """Raise `Refusal` if `result` does not have the number and the axes of the values."""
+    """Raise `Refusal` if the key `result` does not declare the number and the axes of the values."""
     if len(values) != len(equation.results):
         raise Refusal(f"declares {len(equation.results)} values, the expression has {len(values)}")
     for axes, value in zip(equation.results, values, strict=True):
@@ -307,7 +324,7 @@ def _check_results(equation: Definition, values: Values) -> None:
 def _check_derivative(equation: Definition, definitions: Mapping[str, Definition]) -> None:
     """Raise `Refusal` if a derivative does not fit the equation that it differentiates."""
     derivative = equation.derivative
-    # The differentiated equation may have a problem of its own, which is reported there.
+    # If the differentiated equation is itself invalid, only that problem is reported.
     if derivative is None or derivative.equation not in definitions:
         return
     base = definitions[derivative.equation]
@@ -324,7 +341,7 @@ def _check_derivative(equation: Definition, definitions: Mapping[str, Definition
 
 
 def _condition(values: Values) -> Value[None]:
-    """Return the only value of a formula. Raise `Refusal` unless it is a condition."""
+    """Return the value of a formula. Raise `Refusal` unless the formula has one value, which is a condition."""
     if len(values) != 1 or values[0].type is not ValueType.CONDITION:
         raise Refusal("expected one condition, such as `any(y != -100, B, T)`")
     return values[0]

@@ -1,12 +1,12 @@
 """The part of PyTorch's interface that equations without axes need, implemented with Python's numbers.
 
 A tensor here has the shape (), or (runs,) for several runs of one evaluation. `as_tensor` also accepts results of code
-with other shapes, so that their shape can be reported. Automatic differentiation, arrays and memory layouts need
-PyTorch; `needs_torch` says which equations need it, and why.
+with other shapes, so that their shape can be reported. Equations with automatic differentiation, arrays or memory
+layouts need PyTorch: `needs_torch` returns the part that does.
 
-Why not NumPy: it would add 60 MB to an installation without PyTorch, and an import that takes twice as long as the
-import of this package to every worker. It would replace `floats` and the broadcasting here. Most of this module would
-remain: `tensors` uses the names of PyTorch (`dim`, `amax`, `permute`), and NumPy infers other dtypes than PyTorch.
+Why not NumPy: NumPy would add 60 MB to an installation without PyTorch, and to every worker an import that takes twice
+as long as the import of this package. NumPy would replace `floats` and the broadcasting here, but most of this module
+would remain: `tensors` uses the names of PyTorch (`dim`, `amax`, `permute`), and NumPy infers dtypes differently.
 """
 
 import ast
@@ -25,12 +25,14 @@ from pv.equations.parse import Check, Definition
 inf = math.inf
 
 
-# Lower-case names are the names in PyTorch, so that callers need not know which library is used.
+# Classes and functions have the names of PyTorch, such as the lower-case `dtype`, so that callers need not know which
+# library is used.
 class dtype(NamedTuple):
     """The type of the numbers of a tensor.
 
     Attributes:
-        cast: Converts a Python number to a number of this type.
+        name: The name of the dtype in PyTorch, without `torch.`.
+        cast: Converts a Python number to a number of this type. Half precision is stored unrounded.
     """
 
     name: str
@@ -47,9 +49,8 @@ int64, _complex, _bool = dtype("int64", int, False), dtype("complex128", complex
 
 
 def _map_numbers(function: Callable[..., object], *operands: object, to: dtype = float64) -> "Tensor":
-    """Return the results of a function that is applied to the numbers of its operands, elementwise."""
-    # Broadcasting with two shapes only, () and (runs,): a single number is repeated for every run. The broadcast shape
-    # is the one with the most axes, and of several the largest.
+    """Apply a function of Python numbers to operands elementwise, and return a tensor of the dtype `to`."""
+    # The shapes are (), (1,) or (runs,): a single number is repeated for every run. The result has the largest shape.
     tensors = [operand if isinstance(operand, Tensor) else Tensor([operand], ()) for operand in operands]
     shape = max((tensor.shape for tensor in tensors), key=lambda shape: (len(shape), shape))
     size = math.prod(shape)
@@ -58,19 +59,19 @@ def _map_numbers(function: Callable[..., object], *operands: object, to: dtype =
 
 
 def _lift(function: Callable[..., object], to: dtype = float64) -> Callable[..., "Tensor"]:
-    """Return a function of tensors that applies `function` to their numbers. As a class attribute it is a method."""
+    """Return a function of tensors that applies `function` to the numbers. As a class attribute, it is a method."""
     return lambda *operands: _map_numbers(function, *operands, to=to)
 
 
 class Tensor:
-    """Numbers with a shape and a dtype."""
+    """A list of numbers with a shape and a dtype; the methods have the names and the meaning of PyTorch's."""
 
     requires_grad = False
 
     def __init__(self, numbers: list[Any], shape: tuple[int, ...], of: dtype = float64) -> None:
         self.numbers, self.shape, self.dtype = numbers, shape, of
 
-    # Methods, and the functions below this class, are built from the same functions of floats, so they cannot differ.
+    # These methods and the functions below this class are built from the same functions of floats.
     __add__ = __radd__ = _lift(operator.add)
     __mul__ = __rmul__ = _lift(operator.mul)
     __sub__, __truediv__ = _lift(operator.sub), _lift(floats.divide)
@@ -82,7 +83,7 @@ class Tensor:
     abs, sign, round = _lift(math.fabs), _lift(floats.sign), _lift(floats.round_half_even)
     isnan, isinf, isfinite = _lift(math.isnan, _bool), _lift(math.isinf, _bool), _lift(math.isfinite, _bool)
 
-    # With `*`, a tensor that has several numbers raises TypeError.
+    # Because of the `*`, a tensor with several numbers raises TypeError in these conversions.
     def __float__(self) -> float:
         return float(*self.numbers)
 
@@ -94,11 +95,11 @@ class Tensor:
     def __bool__(self) -> bool:
         return bool(*self.numbers)
 
-    def __getitem__(self, place: int) -> "Tensor":
-        return Tensor([self.numbers[place]], (), self.dtype)
+    def __getitem__(self, index: int) -> "Tensor":
+        return Tensor([self.numbers[index]], (), self.dtype)
 
-    def __setitem__(self, place: int, number: float) -> None:
-        self.numbers[place] = self.dtype.cast(number)
+    def __setitem__(self, index: int, number: float) -> None:
+        self.numbers[index] = self.dtype.cast(number)
 
     def clamp(self, low: float, high: float) -> "Tensor":
         return minimum(maximum(self, low), high)
@@ -107,7 +108,7 @@ class Tensor:
         return maximum(self, low)
 
     def nan_to_num(self, nan: float = 0.0, posinf: float = sys.float_info.max) -> "Tensor":
-        # As in PyTorch, -inf becomes the lowest finite number.
+        # As in PyTorch, -inf becomes the smallest finite number, whatever `posinf` is.
         changed = {math.inf: posinf, -math.inf: -sys.float_info.max}
         return _map_numbers(lambda x: nan if math.isnan(x) else changed.get(x, x), self)
 
@@ -147,7 +148,7 @@ class Tensor:
     def detach(self, *_: int) -> "Tensor":
         return self
 
-    cpu = expand = permute = detach  # nothing to do: there is no other device, and there are no axes
+    cpu = expand = permute = detach  # nothing to do: there are no axes, and there is no other device
 
     def to(self, of: dtype) -> "Tensor":
         return Tensor([*map(of.cast, self.numbers)], self.shape, of)
@@ -187,7 +188,7 @@ def zeros_like(tensor: Tensor) -> Tensor:
 
 
 def as_tensor(value: object, dtype: dtype | None = None) -> Tensor:
-    """Convert a number, nested sequences or a NumPy array to a tensor. Raise TypeError or ValueError otherwise."""
+    """Convert a number, nested sequences or a NumPy array to a tensor. Raise TypeError or ValueError if this fails."""
     numbers, shape = _flat(value)
     return Tensor(numbers, shape).to(dtype or _inferred_dtype(numbers))
 
@@ -196,7 +197,7 @@ tensor = as_tensor
 
 
 def _flat(value: object) -> tuple[list[object], tuple[int, ...]]:
-    """Return the numbers of nested sequences or a NumPy array, and their shape."""
+    """Return the numbers in a number, nested sequences or a NumPy array, and the shape."""
     if hasattr(value, "dtype") and hasattr(value, "tolist"):
         value = value.tolist()
     # A string is a sequence of strings: without this check the recursion would not end.
@@ -213,16 +214,16 @@ def _flat(value: object) -> tuple[list[object], tuple[int, ...]]:
 
 
 def _inferred_dtype(numbers: list[Any]) -> dtype:
-    """Return the dtype that PyTorch infers. Raise TypeError or ValueError if it finds none."""
+    """Return the dtype that PyTorch infers. Raise TypeError or ValueError for numbers that PyTorch does not accept."""
     if not all(isinstance(number, bool | int | float | complex) for number in numbers):
         raise TypeError("expected numbers")
     if any(isinstance(number, complex) for number in numbers):
         return _complex
     if not numbers or any(isinstance(number, float) for number in numbers):
         return float32
-    # PyTorch has no larger integers, and raises.
+    # PyTorch raises for larger integers too.
     if any(not -(2**63) <= number < 2**63 for number in numbers):
-        raise ValueError("expected integers of 64 bits")
+        raise ValueError("expected 64-bit integers")
     return _bool if all(isinstance(number, bool) for number in numbers) else int64
 
 
@@ -239,14 +240,14 @@ nextafter = _lift(floats.nextafter32, float32)
 
 
 class Generator:
-    """Placeholder for `torch.Generator`, which draws arrays: without PyTorch there are none."""
+    """Placeholder for `torch.Generator`, which only draws arrays: without PyTorch, there are no arrays."""
 
     def manual_seed(self, _: int) -> "Generator":
         return self
 
 
 class Function:
-    """Placeholder for `torch.autograd.Function`: evaluates the function, without a derivative."""
+    """Placeholder for `torch.autograd.Function`: evaluates the function without a derivative."""
 
     forward: Callable[..., object]
 
@@ -259,15 +260,15 @@ Size, autograd = tuple[int, ...], SimpleNamespace(Function=Function)
 
 
 def needs_torch(equation: Definition, definitions: Mapping[str, Definition]) -> str:
-    """Return the part of an equation that needs PyTorch, such as `the array x[N]`; "" if there is none.
+    """Return a part of an equation that needs PyTorch, such as `the array x[N]`; "" if no part does.
 
     Args:
         equation: The equation.
-        definitions: The equations that it may call, by name.
+        definitions: The equations that the equation may call, by name.
     """
     if equation.derivative is not None:
         return f"the derivative of {equation.derivative.equation}"
-    # Arrays first: the usual reason, and the clearest message.
+    # Check arrays before calls: an array is the usual reason, and gives the clearest message.
     for variable in equation.variables.values():
         if variable.axes:
             return f"the array {variable.name}[{','.join(variable.axes)}]"
@@ -283,8 +284,8 @@ def needs_torch(equation: Definition, definitions: Mapping[str, Definition]) -> 
 
 
 def _formulas_with_called(equation: Definition, definitions: Mapping[str, Definition]) -> Iterator[Formula]:
-    """Yield the formulas of an equation, and of the equations that they call."""
-    # Depth first over the called equations. `seen` ends the search in cycles, which the type check refuses.
+    """Yield the formulas of an equation, and the expressions of all equations that these formulas call."""
+    # Depth-first search over the called equations. `seen` ends the search in cycles, which only the type check refuses.
     pending, seen = [*equation.formulas], {equation.name}
     while pending:
         formula = pending.pop()

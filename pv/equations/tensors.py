@@ -1,7 +1,7 @@
-"""The algebra of float64 tensors: exact, or in several runs at once with every operation perturbed by one rounding.
+"""The algebra of float64 tensors: exact, or in several runs at once in which every operation has a rounding error.
 
-Every content has the shape [runs, *axes]; runs is 1 if all runs agree. The gradient of a masked branch is zero, even if
-its slope is infinite.
+Every content has the shape [runs, *axes]; the dimension `runs` has size 1 if the content is the same in all runs. The
+gradient of a masked branch is zero, even if the slope of the branch is infinite.
 """
 
 import math
@@ -20,14 +20,15 @@ class _Context(Protocol):
 
     saved_tensors: tuple[Tensor, ...]
     slope: Callable[[Tensor, Tensor], Tensor]
+    """Returns the derivative of the function at the argument x with the result y."""
 
     def save_for_backward(self, *tensors: Tensor) -> None: ...
 
 
-# Autograd multiplies the incoming gradient by the slope: 0 * inf is NaN, so `where(x > 0, log(x), 0)` would have the
-# gradient NaN at 0. A masked branch gets a zero gradient, which the classes below keep zero.
+# Autograd multiplies the incoming gradient by the slope. In `where(x > 0, log(x), 0)` at x = 0, the branch log(x) is
+# masked: its incoming gradient is 0 and its slope is infinite, and 0 * inf is NaN. The gradient of these classes is 0.
 class _Smooth(torch.autograd.Function):
-    """An elementwise function in which a zero gradient stays zero where the slope is infinite."""
+    """An elementwise function whose gradient is zero where the incoming gradient is zero."""
 
     @staticmethod
     def forward(
@@ -45,7 +46,7 @@ class _Smooth(torch.autograd.Function):
 
 
 class _Product(torch.autograd.Function):
-    """The product a * b, in which a zero gradient stays zero where the other factor is infinite."""
+    """The product a * b, whose gradients are zero where the incoming gradient is zero."""
 
     @staticmethod
     def forward(ctx: _Context, a: Tensor, b: Tensor) -> Tensor:
@@ -55,19 +56,20 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def backward(ctx: _Context, gradient: Tensor) -> tuple[Tensor, Tensor]:
         a, b = ctx.saved_tensors
-        # As in `_Smooth`: the other factor may be infinite where the branch is masked.
+        # The slope is the other factor, which may be infinite in a masked branch.
         masked = gradient == 0
         to_a, to_b = torch.where(masked, 0.0, gradient * b), torch.where(masked, 0.0, gradient * a)
         return to_a.sum_to_size(a.shape), to_b.sum_to_size(b.shape)  # the inverse of broadcasting
 
 
 def _apply(function: type[torch.autograd.Function], *arguments: object) -> Tensor:
+    """Call a function of autograd. `apply` has no type annotations."""
     result: Tensor = function.apply(*arguments)
     return result
 
 
-def broadcast(*shapes: torch.Size) -> torch.Size:
-    """Return the shape to which shapes are broadcast."""
+def _broadcast_shapes(*shapes: torch.Size) -> torch.Size:
+    """Return the shape to which some shapes are broadcast."""
     shape: torch.Size = torch.broadcast_shapes(*shapes)
     return shape
 
@@ -75,6 +77,7 @@ def broadcast(*shapes: torch.Size) -> torch.Size:
 def _smooth(
     function: Callable[[Tensor], Tensor], slope: Callable[[Tensor, Tensor], Tensor]
 ) -> Callable[[Tensor], Tensor]:
+    """Return an elementwise function as a `_Smooth`; `slope(x, y)` is the derivative at x with the result y."""
     return lambda x: _apply(_Smooth, x, function, slope)
 
 
@@ -88,8 +91,8 @@ def _multiply(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _divide(a: Tensor, b: Tensor) -> Tensor:
-    # If a gradient is needed, multiply by the reciprocal, so that the gradient is computed as in `_Product`. This has
-    # two roundings; without a gradient, the plain quotient is correctly rounded.
+    # If a gradient is needed, multiply by the reciprocal, so that `_Product` computes the gradient. Otherwise use the
+    # quotient, which has one rounding instead of two.
     return _multiply(a, _reciprocal(b)) if a.requires_grad or b.requires_grad else a / b
 
 
@@ -137,16 +140,16 @@ EXACT: Mapping[str, Callable[..., Tensor]] = {
 
 
 def reduce_content(name: str, content: Tensor, dims: list[int], where: Tensor | None) -> Tensor:
-    """Return a content reduced over some dimensions, without rounding errors.
+    """Return a content reduced over some dimensions, without perturbation.
 
     Args:
         name: The name of the reduction, such as `sum`.
         content: The content [runs, *axes].
         dims: The dimensions that are removed.
-        where: The elements that count, as a mask with the shape of the content; None for all.
+        where: A mask of the elements to include, with the shape of the content; None for all elements.
     """
 
-    # Elements that do not count become the neutral element of the reduction, so that shapes stay the same.
+    # Excluded elements become the neutral element of the reduction, so that shapes stay the same.
     def fill(neutral: float) -> Tensor:
         return content if where is None else torch.where(where, content, torch.tensor(neutral, dtype=content.dtype))
 
@@ -175,7 +178,7 @@ def reduce_content(name: str, content: Tensor, dims: list[int], where: Tensor | 
 
 
 EXACT_BELOW = 2**20
-"""Whole literals below this number are not perturbed by rounding."""
+"""Whole literals whose absolute value is below this number have no rounding error."""
 _EXACT_REDUCTIONS = frozenset({"max", "min", "count", "any", "all"})
 
 
@@ -184,8 +187,8 @@ class Tensors:
 
     Args:
         sizes: The size of each axis.
-        unit: The relative error of every operation; 0 is exact.
-        runs: The number of perturbed runs.
+        unit: The relative error of every operation; 0 for exact evaluation.
+        runs: The number of runs; 1 for exact evaluation.
     """
 
     def __init__(self, sizes: Mapping[str, int], *, unit: float, runs: int) -> None:
@@ -193,7 +196,7 @@ class Tensors:
         self._random, self._generator = random.Random(0), torch.Generator().manual_seed(0)
 
     def _perturb(self, content: Tensor) -> Tensor:
-        """Return a content with one rounding error per element, of a random sign in every run."""
+        """Return a content in which every element has a rounding error, with a random sign in each run."""
         if not self._unit:
             return content
         # The standard model of rounding (Higham, Accuracy and Stability of Numerical Algorithms, section 2.2):
@@ -203,7 +206,7 @@ class Tensors:
 
     def _signs(self, shape: tuple[int, ...]) -> Tensor:
         """Draw signs of the shape [runs, *shape]."""
-        # Draw for single numbers with Python's generator, which gives the same signs without PyTorch.
+        # Draw signs of single numbers with Python's generator, which gives the same signs if PyTorch is not installed.
         if not shape:
             bits = self._random.getrandbits(self._runs)
             return torch.tensor([1.0 if bits >> run & 1 else -1.0 for run in range(self._runs)], dtype=F64)
@@ -211,7 +214,7 @@ class Tensors:
 
     def constant(self, number: float) -> Tensor:
         content = torch.full((1,), number, dtype=F64)
-        # The code also rounds literals such as 0.1, but not whole numbers.
+        # Code rounds literals such as 0.1 too, but not whole numbers.
         whole = math.isinf(number) or (number == int(number) and abs(number) < EXACT_BELOW)
         return content if whole else self._perturb(content)
 
@@ -238,11 +241,11 @@ class Tensors:
     def reduce(self, name: str, content: Tensor, places: Sequence[int], where: Tensor | None) -> Tensor:
         dims = [1 + place for place in places]
         if where is not None:
-            shape = broadcast(content.shape, where.shape)
+            shape = _broadcast_shapes(content.shape, where.shape)
             content, where = content.expand(shape), where.expand(shape)
         if name in _EXACT_REDUCTIONS:
             return reduce_content(name, content, dims, where)
-        # Round every term of a sum too, not only the total.
+        # Perturb every term of a sum, not only the total.
         return self._perturb(reduce_content(name, self._perturb(content), dims, where))
 
     def along(self, name: str, content: Tensor, place: int) -> Tensor:
@@ -255,9 +258,9 @@ class Tensors:
         return log_softmax if name == "log_softmax" else self._perturb(exp(log_softmax))
 
     def _log_softmax(self, content: Tensor, dim: int) -> Tensor:
-        """Return the log-softmax of a content, with every step rounded."""
-        # As PyTorch computes it: x - max - log(sum(exp(x - max))). Round each step, since the logarithm of a sum near 1
-        # magnifies the rounding of the sum.
+        """Return the log-softmax of a content, with a rounding error in every step."""
+        # PyTorch computes x - max - log(sum(exp(x - max))). Perturb each step, since the logarithm of a sum near 1
+        # magnifies the rounding error of the sum.
         shifted = self._perturb(content - content.detach().amax(dim, keepdim=True))
         total = self._perturb(self._perturb(exp(shifted)).sum(dim, keepdim=True))
         return self._perturb(shifted - self._perturb(log(total)))
@@ -269,9 +272,9 @@ class Tensors:
 
     def pick(self, content: Tensor, index: Tensor) -> Tensor:
         size = content.shape[-1]
-        shape = broadcast(content.shape[:-1], index.shape)
+        shape = _broadcast_shapes(content.shape[:-1], index.shape)
         inside = (index >= 0) & (index < size)
-        # gather needs a valid index everywhere, so clamp the index, and put NaN where it was invalid.
+        # `gather` needs valid indices, so clamp them. An invalid index, such as -100, selects NaN.
         chosen = content.expand(*shape, size).gather(-1, index.clamp(0, size - 1).expand(shape).unsqueeze(-1))
         picked: Tensor = chosen.squeeze(-1)
         return torch.where(inside, picked, math.nan) if picked.is_floating_point() else picked

@@ -1,4 +1,7 @@
-"""The allowed error of code around the values of an equation: the effect of rounding every operation once."""
+"""The allowed difference between the result of code and the value of an equation.
+
+It is `SLACK` times the effect of rounding every operation of the equation once, as measured in perturbed runs.
+"""
 
 from pv.equations.arrays import Tensor, torch
 from pv.equations.evaluate import evaluate, is_whole
@@ -9,9 +12,10 @@ from pv.equations.tensors import F64
 SLACK = 64.0
 """Factor on the effect of rounding every operation once.
 
-Measured: correct implementations stayed within 24 times this effect, and faults begin at 100,000 times.
+Measured: correct implementations stayed below 24 times the effect; faults exceeded 100,000 times the effect.
 """
 FLOAT64 = UNITS["float64"]
+"""The relative error of an operation in float64."""
 
 
 class Limits:
@@ -27,29 +31,30 @@ class Limits:
         self.equation, self.example, self.values = equation, example, values
         self._measured: dict[float, tuple[Tensor, ...]] = {}
 
-    def of_equation(self, place: int) -> Tensor:
-        """Return the allowed error of another equation for the value at `place`, computed in float64."""
-        return self._measured_limits(FLOAT64)[place]
+    def of_equation(self, index: int) -> Tensor:
+        """Return the error that is allowed to another equation, computed in float64, for the value with this index."""
+        return self._measured_limits(FLOAT64)[index]
 
-    def of_code(self, place: int, result_dtype: torch.dtype) -> Tensor:
-        """Return the allowed error of code for the value at `place`.
+    def of_code(self, index: int, result_dtype: torch.dtype) -> Tensor:
+        """Return the error that is allowed to code for the value with this index.
 
-        It includes one rounding of the result to `result_dtype`, whatever dtype the code computes in.
+        The error includes one rounding of the result to `result_dtype`, in addition to the rounding of the operations.
         """
-        override, value = self.equation.accuracy.tolerance, self.values[place]
-        # A tolerance of the contract replaces the measured one, with the reason that it states.
+        override, value = self.equation.accuracy.tolerance, self.values[index]
+        # A tolerance in the contract replaces the measured one.
         if override is not None:
             return override.relative * _magnitude(value) + override.absolute
-        return self._measured_limits(self.unit_roundoff(result_dtype))[place] + _rounding(value, result_dtype)
+        return self._measured_limits(self.unit_roundoff(result_dtype))[index] + _rounding(value, result_dtype)
 
     def unit_roundoff(self, result_dtype: torch.dtype) -> float:
-        """Return the unit roundoff that is allowed to the operations of code with a result of this dtype."""
-        # An integer result of an equation of whole numbers must be exact, so only the rounding of float64 is allowed.
+        """Return the relative error that is allowed to each operation of code whose result has this dtype."""
+        # If the equation computes whole numbers, an integer result must be exact up to the float64 rounding of the
+        # equation itself.
         floating = result_dtype.is_floating_point or not is_whole(self.equation)
         return self.equation.accuracy.unit(self.example.dtype) if floating else FLOAT64
 
     def _measured_limits(self, unit: float) -> tuple[Tensor, ...]:
-        """Return the measured allowed error of each value for operations with a unit roundoff."""
+        """Return the allowed errors of the values, measured with operations whose relative error is `unit`."""
         if unit not in self._measured:
             perturbed, _ = evaluate(self.equation, self.example, unit=unit)
             self._measured[unit] = tuple(
@@ -61,13 +66,14 @@ class Limits:
 def allowed(runs: Tensor, value: Tensor, unit: float) -> Tensor:
     """Return the allowed error of each element of a value.
 
-    An infinite value allows no error, and does not loosen the limits of other elements. If rounding alone may give no
-    finite number, as in the logarithm of a difference that cancels, any result is allowed.
+    An element that is infinite in all runs allows no error, and does not increase the limits of other elements. If
+    rounding alone changes whether an element is finite, such as the logarithm of a difference that cancels, any result
+    is allowed.
 
     Args:
         runs: The value in runs with perturbed operations, [runs, *axes].
         value: The exact value, [*axes].
-        unit: The unit roundoff of the operations in those runs.
+        unit: The relative error of the operations in those runs.
 
     Returns:
         The allowed absolute errors, [*axes].
@@ -76,8 +82,8 @@ def allowed(runs: Tensor, value: Tensor, unit: float) -> Tensor:
     spread = torch.where(runs == value, 0.0, (runs - value).abs()).nan_to_num(nan=torch.inf, posinf=torch.inf).amax(0)
     size = _magnitude(value)
     largest = size.amax() if value.numel() else torch.zeros((), dtype=F64)
-    # The spread covers rounding inside the equation, and unit * size the rounding of the result. 0.001 unit of the
-    # largest element is for an element that cancels to nearly 0 in all runs, 1e-37 for results that underflow float32.
+    # spread: rounding inside the equation; unit * size: rounding of the result; unit * 1e-3 * largest: elements that
+    # cancel to nearly 0 in all runs; 1e-37: results that underflow float32.
     return SLACK * (spread + unit * size + unit * 1e-3 * largest) + 1e-37
 
 
@@ -93,5 +99,5 @@ def _rounding(value: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _magnitude(value: Tensor) -> Tensor:
-    """Return the magnitude of each element; 0 for an infinite one, so that only the same infinity is allowed."""
+    """Return the magnitude of each element; 0 for an infinite element, for which only the same infinity is allowed."""
     return value.abs().nan_to_num(nan=0.0, posinf=0.0)

@@ -115,7 +115,7 @@ def attack(code: ResolvedCode, contract: Contract, claim: Falsifier, conditions:
 
 
 def execute(code: ResolvedCode, run: Run, conditions: Conditions) -> Body:
-    """Return the task that executes a run and writes its record to `conditions.directory`. Raise `Unbound`."""
+    """Return the task that executes a run and writes its record. Raise `Unbound` for an unresolved name."""
     engine = RunEngine()
     return _body(code, engine, engine.execution(code, run, conditions), conditions)
 

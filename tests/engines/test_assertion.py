@@ -29,8 +29,8 @@ def test_value_that_changes_when_it_is_evaluated_again_is_not_shown() -> None:
 
 
 def test_arrays_that_an_assert_compares_say_how_they_differ() -> None:
-    assert explanation(asserting.of_arrays)[-1] == "  it is 2 times that everywhere"
+    assert explanation(asserting.of_arrays)[-1] == "  all elements are multiplied by 2"
     assert cause_of(caught(asserting.of_named_arrays)).startswith("1 of 2 differ: b")
     error = caught(torch.testing.assert_close, torch.tensor([1.0, 2.0, 5.0]), torch.tensor([1.0, 2.5, 3.0]))
-    assert cause_of(error).splitlines()[0] == "at [2] it is 5, expected 3"
+    assert cause_of(error).splitlines()[0] == "at [2] the value is 5, expected 3"
     assert cause_of(caught(asserting.with_a_message)) == ""

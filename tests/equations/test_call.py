@@ -102,7 +102,7 @@ def test_returns_is_computed_from_the_returned_object(text) -> None:
     expected = RETURNS[text]
     result = 7.0 if text == "result" else SimpleNamespace(total=10.0, count=4.0, inner=SimpleNamespace(values=(5, 6)))
     tree = parse_returns(text, len(expected) if isinstance(expected, tuple) else 1)
-    assert evaluate_returns(tree, result) == expected
+    assert evaluate_returns(tree, result, {}) == expected
 
 
 REFUSED_RETURNS = TABLES["returns"]
@@ -120,5 +120,5 @@ def test_a_bare_name_of_an_array_is_the_argument_and_result_has_its_attributes()
     assert evaluate_returns(parse_returns("total", 1), result, {"total": 3.0}) == 3.0
     assert evaluate_returns(parse_returns("result.total, total", 2), result, {"total": 3.0}) == (10.0, 3.0)
     with pytest.raises(LookupError, match=r"the code returned a dict: write `result\['loss'\]` in `returns`"):
-        evaluate_returns(parse_returns("loss", 1), {"loss": 1.0})
-    assert evaluate_returns(parse_returns("loss", 1), Output(loss=2.0)) == 2.0
+        evaluate_returns(parse_returns("loss", 1), {"loss": 1.0}, {})
+    assert evaluate_returns(parse_returns("loss", 1), Output(loss=2.0), {}) == 2.0

@@ -14,16 +14,16 @@ LAST[:, -1] = 0.0
 @pytest.mark.parametrize(
     ("actual", "text"),
     [
-        (2 * X, "it is 2 times that everywhere"),
-        (-X, "it has the opposite sign everywhere"),
-        (0 * X, "it is zero everywhere"),
-        (1e4 * (X + 5e-10 * X.sin()), "it is 10000 times that everywhere"),
-        (X - 0.5, "it is smaller by 0.5 everywhere"),
-        (X.flip(0), "it has the same values in another order along B: reversed"),
-        (X.roll(1, 1), "it has the same values in another order along T: shifted by 1"),
-        (X[[0, 2, 1]], "it has the same values in another order along B: [0, 2, 1]"),
-        (HOLE, "it differs only at B 1 and T 2"),
-        (LAST, "it differs only at T 3, the last"),
+        (2 * X, "all elements are multiplied by 2"),
+        (-X, "all elements have the opposite sign"),
+        (0 * X, "all elements are zero"),
+        (1e4 * (X + 5e-10 * X.sin()), "all elements are multiplied by 10000"),
+        (X - 0.5, "all elements are smaller by 0.5"),
+        (X.flip(0), "the values are in a different order along B: reversed"),
+        (X.roll(1, 1), "the values are in a different order along T: shifted by 1"),
+        (X[[0, 2, 1]], "the values are in a different order along B: [0, 2, 1]"),
+        (HOLE, "only the elements at index 1 of B and index 2 of T differ"),
+        (LAST, "only the elements at index 3 (the last) of T differ"),
         (X * X, ""),
     ],
 )
@@ -33,12 +33,14 @@ def test_the_cause_of_a_difference(actual: torch.Tensor, text: str) -> None:
 
 def test_an_array_with_one_axis_has_a_cause_too() -> None:
     assert cause(X[0].flip(0), X[0], torch.full_like(X[0], 1e-9), ("N",)).endswith("along N: reversed")
-    assert cause(LAST[0], X[0], torch.full_like(X[0], 1e-9)) == "it differs only at axis 0 3, the last"
+    assert (
+        cause(LAST[0], X[0], torch.full_like(X[0], 1e-9)) == "only the elements at index 3 (the last) of axis 0 differ"
+    )
     pairs = {
         "along axis 0: reversed": ([2.0, 1.0], [1.0, 2.0]),
-        "it differs only at axis 0 2, the last": ([0.0, 0.0, 7.0], [0.0, 0.0, 5.0]),
-        "it differs only at axis 0 1, the last": ([torch.inf, 1.0], [torch.inf, 2.0]),
-        "at [1] it is nan, expected 2": ([1.0, torch.nan, 9.0], [1.0, 2.0, 3.0]),
+        "only the elements at index 2 (the last) of axis 0 differ": ([0.0, 0.0, 7.0], [0.0, 0.0, 5.0]),
+        "only the elements at index 1 (the last) of axis 0 differ": ([torch.inf, 1.0], [torch.inf, 2.0]),
+        "at [1] the value is nan, expected 2": ([1.0, torch.nan, 9.0], [1.0, 2.0, 3.0]),
     }
     for says, (actual, wanted) in pairs.items():
         describe = describe_largest_difference if says.startswith("at") else describe_difference
@@ -55,11 +57,11 @@ def test_an_array_with_one_axis_has_a_cause_too() -> None:
 def test_named_arrays_say_which_differ_and_how_and_have_one_ratio() -> None:
     wanted = {"weight": X, "bias": X[0], "scale": X[1]}
     actual = {"weight": 3 * X, "bias": 3 * X[0], "scale": X[1], "extra": X}
-    says = "only in the first: extra; 2 of 3 differ: weight, bias: it is 3 times that everywhere"
+    says = "only in the first: extra; 2 of 3 differ: weight, bias: all elements are multiplied by 3"
     assert describe_difference(actual, wanted) == says
     assert describe_difference(X, X[0]) == "shapes [3, 4] and [4]"
     assert describe_difference({"a": X, "b": X + 0.5}, {"c": X, **wanted, "a": X, "b": X}).startswith(
-        "only in the second: c, weight, bias, scale; 1 of 2 differ: b: it is larger by 0.5 everywhere"
+        "only in the second: c, weight, bias, scale; 1 of 2 differ: b: all elements are larger by 0.5"
     )
     assert describe_difference({"a": 2 * X, "b": 3 * X, "c": 1}, {"a": X, "b": X, "c": X}) == "2 of 2 differ: a, b"
     assert describe_difference({"a": X[:1]}, {"a": X[0]}) == "1 of 1 differ: a: shapes [1, 4] and [4]"

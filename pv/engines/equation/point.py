@@ -1,4 +1,4 @@
-"""Check the shapes, axes and values of an example to replay against the domain of an equation, without torch."""
+"""Check that the shapes and values of an example to replay are in the domain of an equation, without torch."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -10,7 +10,7 @@ from pv.equations.domain import DISTRIBUTIONS, Kind, Variable, free_sizes
 from pv.equations.parse import UNITS
 
 SUM_ERROR = 0.05
-"""The allowed difference between the sum of a distribution and 1, since every term is rounded in bfloat16."""
+"""The allowed difference between the sum of a distribution and 1: every term may be rounded to bfloat16."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Array:
     Attributes:
         shape: The shape; () for a number.
         numbers: The numbers in row-major order.
-        rounding: The relative error that is allowed at a bound, since rounding to the dtype may leave the bounds.
+        rounding: The allowed relative distance from a bound: rounding to the dtype may move a number out of the bounds.
     """
 
     shape: tuple[int, ...]
@@ -29,7 +29,7 @@ class Array:
 
 
 def faults(variables: Mapping[str, Variable], example: Mapping[str, object]) -> Iterator[str]:
-    """Yield the reasons why an example with the correct names is outside of the domain.
+    """Yield the reasons why an example, which has the correct names, is outside of the domain.
 
     Args:
         variables: The variables of the domain.
@@ -47,10 +47,10 @@ def faults(variables: Mapping[str, Variable], example: Mapping[str, object]) -> 
     sizes: dict[str, tuple[int, str]] = {}
     problems = [fault for name, array in arrays.items() for fault in _shape_faults(variables[name], array, sizes)]
     problems += list(_size_faults(variables, sizes))
-    # A size that no array has is an argument itself. Check it first, since other bounds may depend on it.
+    # Sizes that no shape shows are arguments of the example. Check them first, since other bounds may depend on them.
     problems += _value_faults(variables, {axis: arrays[axis] for axis in free if not arrays[axis].shape}, {})
     if problems:
-        # Check the values only if all shapes are correct, since a bound may be the size of an axis.
+        # Other values are checked only if all shapes are correct, since a bound may be the size of an axis.
         yield from problems
         return
     numbers = {axis: float(size) for axis, (size, _) in sizes.items()}
@@ -84,7 +84,7 @@ def _nested(value: object) -> tuple[tuple[int, ...], tuple[float, ...]]:
 
 
 def _shape_faults(variable: Variable, array: Array, sizes: dict[str, tuple[int, str]]) -> Iterator[str]:
-    """Yield the faults of a shape. Add new axes to `sizes`: their size, and the name of the array that shows it."""
+    """Yield the faults of a shape. For each new axis, add the size and the name of the array to `sizes`."""
     name = variable.name
     if len(array.shape) != len(variable.axes):
         yield f"{name} has the shape {list(array.shape)}, its axes are [{','.join(variable.axes)}]"
@@ -96,7 +96,7 @@ def _shape_faults(variable: Variable, array: Array, sizes: dict[str, tuple[int, 
 
 
 def _size_faults(variables: Mapping[str, Variable], sizes: Mapping[str, tuple[int, str]]) -> Iterator[str]:
-    """Yield the faults of axes whose size is outside of its declared domain."""
+    """Yield the faults of axes whose size is outside of the declared range."""
     for axis, (size, name) in sizes.items():
         declared = variables.get(axis)
         if declared is not None and not float(declared.low) <= size <= float(declared.high):
@@ -106,7 +106,7 @@ def _size_faults(variables: Mapping[str, Variable], sizes: Mapping[str, tuple[in
 def _value_faults(
     variables: Mapping[str, Variable], arrays: Mapping[str, Array], sizes: Mapping[str, float]
 ) -> Iterator[str]:
-    """Yield the faults of numbers outside of the domains of their variables."""
+    """Yield the faults of arrays with numbers outside of the domain, and of distributions that do not sum to 1."""
     for name, array in arrays.items():
         variable = variables[name]
         low, high = _bounds(variable, arrays, sizes)
@@ -132,7 +132,7 @@ def _bound_value(bound: float | str, arrays: Mapping[str, Array], sizes: Mapping
 
 
 def _is_in_domain(variable: Variable, number: float, low: float, high: float, rounding: float) -> bool:
-    """Return whether a number is in the domain of a variable, up to one rounding."""
+    """Return whether a number is in the domain of a variable, up to the relative error `rounding`."""
     if variable.extra is not None and number == variable.extra:
         return True
     is_integer = math.isfinite(number) and number == math.floor(number)

@@ -15,7 +15,7 @@ from pv.equations.parse import Definition, parse_equations
 from pv.source import resolve
 from pv.source.resolve import Unbound
 
-# The code of a finding by the part of the equation that is invalid.
+# The lint code for each part of an equation that can be invalid.
 CODES = {
     Part.NAME: "PV180",
     Part.EXPRESSION: "PV180",
@@ -44,7 +44,7 @@ def is_compared(claim: Falsifier) -> bool:
     Code("PV187", "an unknown, duplicate or circular name in `use`, `domains` or `constants`"),
 )
 def equations(context: Context) -> Iterator[Finding]:
-    """Check the keys of executable equations, the names that they use, and that they are used."""
+    """Check the keys of executable equations and the names in these keys, and that each equation is used."""
     contract = context.contract
     by_name = {equation.name: equation for equation in contract.equations}
     unknown = list(_unknown_names(contract))
@@ -53,7 +53,7 @@ def equations(context: Context) -> Iterator[Finding]:
     definitions, problems = parse_equations(sharing.executable_equations(contract))
     incomplete = {name for name, _ in unknown}
     for problem in problems:
-        # Problems of equations that `use` imports are reported in their own contracts.
+        # A problem of an equation that `use` imports is reported for the contract that defines the equation.
         if problem.equation in by_name and problem.equation not in incomplete:
             yield _finding(by_name[problem.equation], problem)
     for equation in contract.equations:
@@ -65,7 +65,7 @@ def equations(context: Context) -> Iterator[Finding]:
 
 
 def _unknown_names(contract: Contract) -> Iterator[tuple[str, Finding]]:
-    """Yield a finding for each unknown `$name`, with the name of its equation."""
+    """Yield the name of the equation and a finding for each unknown `$name`."""
     by_name = {equation.name: equation for equation in contract.equations}
     shared_names = list(sharing.shared_values(contract))
     for equation, key, name, position in sharing.unknown_references(contract):
@@ -76,11 +76,15 @@ def _unknown_names(contract: Contract) -> Iterator[tuple[str, Finding]]:
 
 
 def _import_faults(contract: Contract) -> Iterator[Finding]:
-    """Yield a finding for each entry of `use` that cannot be resolved, or that imports an existing name."""
+    """Check `use`, `domains` and `constants`.
+
+    Yield a finding for each name that is both a domain and a constant, and for each entry of `use` that cannot be
+    resolved or that imports a different equation under an existing name.
+    """
     for name in sorted(set(contract.domains) & set(contract.constants)):
         yield error("PV187", contract.location, f"{name!r} is both a domain and a constant", "rename one")
     cycle = sharing.find_cycle(contract)
-    # The keys of imported equations by name; None for equations of the contract, which no import may redefine.
+    # The keys of imported equations by name; None for the contract's own equations, which no import may redefine.
     defined: dict[str, object] = {equation.name: None for equation in contract.equations}
     for used in contract.use:
         id_, name = sharing.split_entry(used)
@@ -88,9 +92,9 @@ def _import_faults(contract: Contract) -> Iterator[Finding]:
             other_ids = [other for other in contract.known if other != contract.id]
             yield error("PV187", used.location, f"unknown contract {id_!r} in 'use'", did_you_mean(id_, other_ids))
             continue
-        # The cycle starts at the contract, so its second id is in the entry of `use` to report.
+        # The cycle starts with the id of this contract, so the entry of `use` to report names the second id.
         if id_ in cycle[1:2]:
-            message, hint = f"circular 'use': {' -> '.join(cycle)}", "move the equation to one of them"
+            message, hint = f"circular 'use': {' -> '.join(cycle)}", "move the equation to one of these contracts"
             yield error("PV187", used.location, message, hint)
             continue
         equations_there = sharing.executable_equations(contract.known[id_])
@@ -99,7 +103,7 @@ def _import_faults(contract: Contract) -> Iterator[Finding]:
             yield error("PV187", used.location, message, did_you_mean(name, equations_there))
         for equation, keys in sharing.imported_equations(contract, used).items():
             if equation in defined and defined[equation] != keys:
-                message = f"duplicate equation {equation!r}: {used.text} brings another one"
+                message = f"duplicate equation {equation!r}: {used.text} is a different one"
                 yield error("PV187", used.location, message, "rename one of the two")
             defined.setdefault(equation, keys)
 
@@ -117,7 +121,7 @@ def _finding(equation: Equation, problem: InvalidEquation) -> Finding:
 
 
 def _usage_faults(context: Context, definitions: dict[str, Definition]) -> Iterator[Finding]:
-    """Yield findings for falsifiers whose equation cannot be evaluated, and for equations that nothing uses."""
+    """Yield findings for falsifiers whose equation cannot be compared with code, and for unused equations."""
     contract, used = context.contract, set[str]()
     for falsifier in contract.falsifiers:
         if falsifier.equation is None or not is_compared(falsifier):
@@ -143,7 +147,7 @@ def _usage_faults(context: Context, definitions: dict[str, Definition]) -> Itera
 
 
 def _compares_code(definitions: dict[str, Definition], name: str) -> bool:
-    """Return whether the equation, or the equation that it differentiates, has an implementation."""
+    """Return whether an equation, or the equation of which it is the derivative, has an implementation."""
     derivative = definitions[name].derivative
     base = definitions.get(derivative.equation) if derivative is not None else None
     return definitions[name].call is not None or (base is not None and base.call is not None)
@@ -155,7 +159,7 @@ def _compares_code(definitions: dict[str, Definition], name: str) -> bool:
     Code("PV198", "`implemented_by` of an equation names a function that returns nothing"),
 )
 def implemented(context: Context) -> Iterator[Finding]:
-    """Check that every subject with which an equation is compared has a function that accepts the call."""
+    """Check that every subject that is compared with an equation has a function that accepts the call."""
     contract = context.contract
     parsed, _ = parse_equations(sharing.executable_equations(contract))
     declared = {equation.name for equation in contract.equations}
@@ -164,7 +168,7 @@ def implemented(context: Context) -> Iterator[Finding]:
     for falsifier in contract.falsifiers:
         equation = parsed.get(falsifier.equation or "") if is_compared(falsifier) else None
         if equation is None or equation.name not in declared or equation.call is None or context.subject is not None:
-            continue  # a trial reports it if a subject from the command line does not accept the call
+            continue  # a subject from the command line is not checked here: a trial reports a call that it rejects
         try:
             subject = contract.subject_of(falsifier)
         except LookupError:
@@ -180,7 +184,8 @@ def _call_faults(context: Context, equation: Definition, subject: Target) -> Ite
     (text,) = (e.texts["implemented_by"] for e in context.contract.equations if e.name == equation.name)
     for name, call in equation.call.calls:
         path = ".".join(part for part in (subject.attribute, name) if part)
-        # Later calls are methods of a returned object, whose class the source may not show.
+        # Only the first call names a part of the subject. Later calls are methods of a returned object, whose class the
+        # source may not show.
         if name == equation.call.calls[0][0]:
             problem = _missing_name(context, Target(subject.module, path))
             if problem is not None:
@@ -210,7 +215,7 @@ def _arrays(equation: Definition) -> list[str]:
 
 
 def _hint_for_no_value(equation: Definition) -> str:
-    """Return the hint for a function that returns nothing."""
+    """Return the hint for a function that returns nothing, so that the comparison has no value."""
     arrays = _arrays(equation)
     if not arrays:
         return "name a function that returns the value"
@@ -227,7 +232,7 @@ def _returns_nothing(context: Context, target: Target) -> bool:
 
 
 def _missing_name(context: Context, target: Target) -> Unbound | None:
-    """Return the error if a subject lacks a name; None if it has the name, or cannot be resolved for another reason."""
+    """Return the error if the target does not exist; None if it exists, or if its module cannot be read."""
     try:
         resolve.target_file(context.project, target)
     except Unbound as problem:
@@ -236,7 +241,7 @@ def _missing_name(context: Context, target: Target) -> Unbound | None:
 
 
 def _mismatch(context: Context, target: Target, call: ast.Call) -> str:
-    """Return why a function does not accept the arguments of a call; "" if it does, or if this is unknown."""
+    """Return why a function does not accept the arguments of a call; "" if it accepts them, or cannot be read."""
     try:
         parameters = resolve.parameters(context.project, target)
     except Unbound:

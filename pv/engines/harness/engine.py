@@ -1,4 +1,4 @@
-"""A harness: a predicate over a bounded box, proved by enumeration or by a solver."""
+"""The engine of harnesses: predicates over a bounded box, proved by enumeration or by a solver."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,13 +13,14 @@ from pv.engines.replay import point, refuse_point
 from pv.engines.rule import rules_of
 from pv.engines.trial import Trial, TrialStatus
 
-# Seconds and factor beyond the limit of a proof: time to end a path, shrink a counterexample and import the subject.
+# A worker is killed at GRACE times the limit of the proof plus GRACE_S seconds: this leaves time to import the subject,
+# end a path and shrink a counterexample.
 GRACE_S, GRACE = 5.0, 1.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HarnessPayload:
-    """The payload of a harness: a predicate to prove over a box, or to try at the one point `replay`."""
+    """The payload of a harness: a predicate to prove over a box, or to try only at the point `replay`."""
 
     test: Function
     bounds: Mapping[str, str]
@@ -30,7 +31,7 @@ class HarnessPayload:
 
 
 class HarnessEngine(Engine[HarnessPayload]):
-    """Proves a predicate at every point of its box.
+    """Proves that a predicate holds at every point of its box.
 
     Enumeration and CrossHair check their time limit rarely, so the worker has a limit too.
     """

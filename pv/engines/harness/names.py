@@ -1,9 +1,10 @@
 """Resolve names and attributes to the definitions of a project, without running anything.
 
-A file is read as a `Module`: its definitions and imports. `uses` yields the names and attributes that a definition
-evaluates, with the local names around them (`Scope`). `Names.values` returns the values that an expression may have:
-definitions, objects of a class, modules, and names from outside of the project. The list is empty for builtins and
-literals. It is None if the source does not determine the value.
+1. `module_of` lists the definitions and the imports of a file in a `Module`.
+2. `uses` yields the names and attributes that a definition evaluates, each with its `Scope`: the local names around it.
+3. `Names.values` returns the values that an expression may have: definitions, objects of a class, modules, and names
+   from outside of the project. The list is empty for builtins and literals. The result is None instead of a list if the
+   source does not determine the value.
 """
 
 import ast
@@ -20,19 +21,23 @@ COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The local names around an expression, each with the expression of its value; None if the value is unknown."""
+    """The local names around an expression.
+
+    Attributes:
+        bound: The expression of the value for each local name; None if the value is unknown.
+    """
 
     bound: Mapping[str, ast.expr | None] = field(default_factory=dict)
 
-    def inside(self, names: Mapping[str, ast.expr | None]) -> "Scope":
-        """Return the scope of a function or comprehension inside this one, with its own names added."""
+    def nested(self, names: Mapping[str, ast.expr | None]) -> "Scope":
+        """Return the scope of a function or comprehension in this scope, which adds the local names `names`."""
         return Scope({**self.bound, **names})
 
 
 def uses(node: ast.AST, scope: Scope) -> Iterator[tuple[ast.Name | ast.Attribute, Scope]]:
     """Yield every name and attribute that is evaluated below a node, with the local names around it.
 
-    Annotations are left out, since they are not evaluated for a result.
+    Annotations are left out, since no result depends on their values.
     """
     if isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)):
         yield node, scope
@@ -44,13 +49,13 @@ def _children(node: ast.AST, scope: Scope) -> Iterator[tuple[ast.AST, Scope]]:
     """Yield the child nodes that are evaluated, each with the local names around it."""
     if isinstance(node, Function):
         defaults = [*node.args.defaults, *node.args.kw_defaults, *getattr(node, "decorator_list", [])]
-        # Defaults and decorators are evaluated in the scope around the function, its body in the scope inside.
+        # Defaults and decorators are evaluated in the scope around the function, the body in the nested scope.
         yield from ((default, scope) for default in defaults if default is not None)
         body = [node.body] if isinstance(node, ast.Lambda) else node.body
-        inside = scope.inside(_locals(node, body))
+        inside = scope.nested(_locals(node, body))
         yield from ((statement, inside) for statement in body)
     elif isinstance(node, COMPREHENSIONS):
-        inside = scope.inside(dict.fromkeys(_stored(generator.target for generator in node.generators)))
+        inside = scope.nested(dict.fromkeys(_stored(generator.target for generator in node.generators)))
         yield from ((child, inside) for child in ast.iter_child_nodes(node))
     elif isinstance(node, ast.AnnAssign):
         yield from ((part, scope) for part in (node.target, node.value) if part is not None)
@@ -66,7 +71,10 @@ def scope_of_body(function: ast.AST) -> Scope:
 
 
 def _locals(function: Function, body: Iterable[ast.AST]) -> dict[str, ast.expr | None]:
-    """Return the local names of a function: its parameters by their annotation, and the names that its body binds."""
+    """Return the local names of a function, each with the expression of its value; None if the value is unknown.
+
+    Local names are the parameters, whose value is an object of the annotated class, and the names that the body binds.
+    """
     arguments = function.args
     named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
     bound: dict[str, ast.expr | None] = {parameter.arg: instance_of(parameter.annotation) for parameter in named}
@@ -80,19 +88,19 @@ def _locals(function: Function, body: Iterable[ast.AST]) -> dict[str, ast.expr |
             values[node.target] = instance_of(node.annotation) or node.value
     for node in nodes:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            # A name that is bound twice may have either value, so its value is unknown.
+            # The value of a name that is bound twice is unknown.
             bound[node.id] = None if node.id in bound else values.get(node)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             bound[node.name] = None
         elif isinstance(node, ast.ExceptHandler) and node.name:
             bound[node.name] = None
-    # `global` and `nonlocal` names belong to an outer scope, although the function assigns them.
+    # Names that the function declares as `global` or `nonlocal` belong to an outer scope.
     outer = {name for node in nodes if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
     return {name: value for name, value in bound.items() if name not in outer}
 
 
 def instance_of(annotation: ast.expr | None) -> ast.expr | None:
-    """Return an expression whose value is an object of an annotated class; None if the annotation is no class name."""
+    """Return an expression whose value is an object of the annotated class; None if the annotation is no class name."""
     if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
         try:
             annotation = ast.parse(annotation.value, mode="eval").body
@@ -114,10 +122,10 @@ class Module:
     Attributes:
         name: The dotted name of the module.
         path: The file.
-        names: The names that it defines at the top level.
+        names: The names that the module defines at the top level.
         imports: The absolute dotted target of each imported name.
-        stars: The modules in its `from module import *` statements.
-        definitions: The definitions at every level.
+        stars: The modules named in `from MODULE import *` statements.
+        definitions: The definitions at the top level and in classes, also those in blocks such as `if`.
     """
 
     name: str
@@ -129,27 +137,28 @@ class Module:
 
     @property
     def package(self) -> list[str]:
-        """Return the parts of the name of the package that relative imports start from."""
+        """Return the package to which relative imports refer, as a list of the parts of its dotted name."""
         return syntax.package_of(self.name, self.path)
 
 
 @dataclass(eq=False)
 class Definition:
-    """A function, a method, a class without its methods, or a variable of a module; `name` has no dots."""
+    """A function, a method, a class without its methods, or a variable of a module or class."""
 
     name: str
+    """The name, without dots."""
     node: ast.AST
     line: int
     inner: tuple["Definition", ...] = ()
-    """The definitions in the body of a class: code with an object of the class may call them."""
+    """The definitions in the body of a class, which code that has an object of the class may use."""
     owner: "Definition | None" = None
-    """The class of a method."""
+    """The class in whose body the definition is; None at the top level."""
     module: Module = field(init=False, repr=False)
     """The module with the definition. Set after construction, since module and definitions refer to each other."""
 
     @cached_property
     def imported(self) -> Mapping[str, str]:
-        """Return the absolute targets of the imported names in the file; imports in the definition take precedence."""
+        """Return the absolute targets of the names imported in the file; imports in the definition take precedence."""
         return {**self.module.imports, **_imports(ast.walk(self.node), self.module.package)}
 
     @cached_property
@@ -160,14 +169,14 @@ class Definition:
 
 @cache
 def module_of(name: str, path: Path, tree: ast.Module) -> Module:
-    """Return the module of a file, with its definitions at every level.
+    """Return the module of a file, with its definitions and imports.
 
-    The module is cached, together with the names that its definitions use, since many harnesses reach the same files.
+    The module is cached, since many harnesses reach the same files. Its definitions cache the names that they use.
 
     Args:
         name: The dotted name of the module.
         path: The file.
-        tree: The syntax tree of the file; it is compared by identity.
+        tree: The syntax tree of the file. The cache compares trees by identity.
     """
     definitions = tuple(_definitions(tree.body))
     top = {definition.name for definition in definitions if definition.owner is None}
@@ -204,7 +213,7 @@ def _definitions(body: Sequence[ast.stmt]) -> Iterator[Definition]:
 def _class(node: ast.ClassDef) -> Iterator[Definition]:
     """Yield a class without its methods, then the definitions in its body."""
     statements: list[ast.stmt] = [p for p in node.body if not isinstance(p, ast.FunctionDef | ast.AsyncFunctionDef)]
-    # Leave out the methods: using a class runs its body, but a method runs only if it is called.
+    # Leave out the methods: a use of a class runs its body, but a method runs only if it is called.
     bare = ast.ClassDef(node.name, node.bases, node.keywords, statements, node.decorator_list)
     below = tuple(_definitions(node.body))
     # A definition in a nested class already has that class as its owner.
@@ -233,6 +242,7 @@ def _imports(nodes: Iterator[ast.AST], package: Sequence[str]) -> dict[str, str]
 
 CONSTRUCTORS = ("__init__", "__new__", "__post_init__")
 MAX_STEPS = 20
+"""Maximum number of steps to resolve an expression. Without a limit, circular assignments would never end."""
 LITERALS = (ast.Constant, ast.JoinedStr, ast.List, ast.Tuple, ast.Dict, ast.Set, ast.ListComp, ast.SetComp)
 
 
@@ -252,7 +262,7 @@ class ExternalName:
 
 @dataclass(frozen=True, slots=True)
 class UnknownObject:
-    """An object of an unknown class, such as the value of an attribute that a method assigns."""
+    """An object of an unknown class, such as an attribute to which a method assigns the result of an unknown call."""
 
 
 PossibleValue = UnknownObject | Definition | Instance | Module | ExternalName
@@ -278,18 +288,18 @@ class Names:
                 self._by_name.setdefault(definition.name, []).append(definition)
 
     def references(self, definition: Definition) -> Iterator[Definition]:
-        """Yield the definitions that names in a definition certainly refer to, and the constructors of such classes."""
+        """Yield the definitions to which a definition certainly refers; for a class, also its constructors."""
         for node, scope in definition.uses:
             for candidate in self.values(node, scope, definition) or ():
                 if isinstance(candidate, Definition):
                     yield candidate
-                    # Naming a class may create an object of it.
+                    # Code that names a class may create an object of the class.
                     yield from (member for member in candidate.inner if member.name in CONSTRUCTORS)
 
     def possible_references(self, definition: Definition) -> Iterator[Definition]:
         """Yield definitions that a definition may refer to.
 
-        1. The members of the definition, if it is a class.
+        1. If the definition is a class, its members.
         2. For every attribute of an object of unknown class, all definitions with the name of the attribute.
         """
         yield from definition.inner
@@ -298,11 +308,11 @@ class Names:
                 yield from self._by_name.get(node.attr, ())
 
     def external_names(self, definition: Definition) -> Iterator[str]:
-        """Yield the names from outside of the project that a definition uses; a builtin by its plain name."""
+        """Yield the names outside of the project that a definition uses: builtins, and dotted names in libraries."""
         for node, scope in definition.uses:
             values = self.values(node, scope, definition)
             base = self.values(node.value, scope, definition) if isinstance(node, ast.Attribute) else None
-            # Skip the attributes of an external name: of `torch.nn.functional`, yield `torch` alone.
+            # Skip attributes of an external name: for `torch.nn.functional`, yield only `torch`.
             if not any(isinstance(candidate, ExternalName) for candidate in base or ()):
                 yield from (candidate.name for candidate in values or () if isinstance(candidate, ExternalName))
             if isinstance(node, ast.Name) and values == [] and node.id not in scope.bound:
@@ -315,9 +325,8 @@ class Names:
             node: The expression.
             scope: The local names around the expression.
             around: The definition that contains the expression.
-            steps: The maximum number of further steps of resolution.
+            steps: The number of steps that are left. Without any, the values are unknown.
         """
-        # Assignments may refer to each other in a circle; 20 steps are more than real code needs.
         if steps <= 0:
             return None
         if isinstance(node, ast.Name):
@@ -330,18 +339,22 @@ class Names:
 
     def _name(self, name: str, scope: Scope, around: Definition, steps: int) -> Values:
         """Return the possible values of a name."""
-        # Lookup order as in Python: local names, imports, names of the module, builtins.
+        # Search local names, imports, names of the module and builtins, in this order.
         if name in scope.bound:
             return self._local(name, scope, around, steps)
         if name in around.imported:
             return self._target(around.imported[name], steps)
-        return self._top(around.module, name, steps)
+        return self._top_level(around.module, name, steps)
 
     def _local(self, name: str, scope: Scope, around: Definition, steps: int) -> Values:
-        """Return the possible values of a local name. Known are also `subject`, and `self` and `cls` of a method."""
-        bound_to = scope.bound[name]
-        if bound_to is not None:
-            return self.values(bound_to, scope, around, steps)
+        """Return the possible values of a local name.
+
+        Besides assigned expressions and annotations, two kinds of parameters determine a value: `subject`, and the
+        first parameter of a method, such as `self` or `cls`.
+        """
+        expression = scope.bound[name]
+        if expression is not None:
+            return self.values(expression, scope, around, steps)
         if name == "subject" and self._subject:
             return self._target(self._subject, steps)
         arguments = getattr(around.node, "args", None)
@@ -365,14 +378,14 @@ class Names:
                 return values
         return [ExternalName(dotted)]
 
-    def _top(self, module: Module, name: str, steps: int) -> Values:
-        """Return the possible values of a name at the top of a module; [] for a builtin."""
+    def _top_level(self, module: Module, name: str, steps: int) -> Values:
+        """Return the possible values of a name at the top level of a module; [] if the module does not define it."""
         if name in module.names:
             return [d for d in module.definitions if d.name == name and d.owner is None]
         if name in module.imports:
             return self._target(module.imports[name], steps) if steps > 0 else None
         for star in (self._modules[star] for star in module.stars if star in self._modules):
-            if star is not module and steps > 0 and (values := self._top(star, name, steps - 1)):
+            if star is not module and steps > 0 and (values := self._top_level(star, name, steps - 1)):
                 return values
         return []
 
@@ -394,7 +407,7 @@ class Names:
             return self._target(f"{base.name}.{name}", steps)
         if isinstance(base, Module):
             submodule = self._modules.get(f"{base.name}.{name}")
-            return self._top(base, name, steps) or ([submodule] if submodule is not None else None)
+            return self._top_level(base, name, steps) or ([submodule] if submodule is not None else None)
         if isinstance(base, UnknownObject):
             return None
         definition = base.class_ if isinstance(base, Instance) else base
@@ -408,7 +421,8 @@ class Names:
     def _member(self, class_: Definition, name: str, steps: int) -> Values:
         """Return the possible values of a member of a class or of its bases.
 
-        An attribute to which a method assigns an unknown value is an `UnknownObject`; None if there is no such member.
+        An attribute to which a method assigns an unknown value is an `UnknownObject`. The result is None if no class
+        has the member, or if a base is unknown.
         """
         if members := [member for member in class_.inner if member.name == name]:
             return list(members)
@@ -430,7 +444,10 @@ class Names:
         return None
 
     def _result(self, callees: Values, steps: int) -> Values:
-        """Return the possible results of a call: an object of the called class, or of the annotated return class."""
+        """Return the possible results of a call: an object of the called class, or of the annotated return class.
+
+        The result is None if a callee is unknown, or is a function without an annotated return class.
+        """
         results: list[PossibleValue] = []
         for callee in callees or [UnknownObject()]:
             if not isinstance(callee, Definition):
@@ -449,7 +466,7 @@ class Names:
 def _assigned(class_: Definition, name: str) -> Iterator[tuple[ast.expr | None, Definition]]:
     """Yield the values that methods of a class assign to the attribute `name`, each with the method.
 
-    The yielded value is None if the source does not show it, or if it is the literal None, a placeholder.
+    A value is None if it is unknown, such as in a tuple assignment, or if it is the literal None, a placeholder.
     """
     for method in class_.inner:
         nodes = list(ast.walk(method.node))

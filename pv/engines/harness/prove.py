@@ -1,4 +1,8 @@
-"""Prove a harness by enumeration or with CrossHair, or try one point, and return the record of the trial."""
+"""Prove a harness with one or both of its proof engines, or replay one point.
+
+The proof engine `exhaustive` enumerates the points of the box; `symbolic` runs CrossHair. All functions return the
+record of the trial.
+"""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -10,7 +14,7 @@ from pv.engines.harness.point import Claim
 from pv.engines.stream import Stream
 from pv.engines.trial import TrialStatus
 
-# Number of points between two checks of the time limit: few enough to stop in time, and enough to make checks cheap.
+# Number of points between two checks of the time limit: small enough to stop in time, large enough for cheap checks.
 POINTS_PER_CHECK = 256
 
 
@@ -23,7 +27,7 @@ def enumerate_box(claim: Claim, box: Box, limit_s: float) -> dict[str, object]:
         limit_s: The limit on CPU time, in seconds.
 
     Returns:
-        The record of the trial; it ends at the first refutation, the last point, or the limit.
+        The record of the trial. The enumeration ends at the first refutation, at the last point, or at the limit.
     """
     start, tried, outside = time.process_time(), 0, 0
     for number, point in enumerate(box.points()):
@@ -49,12 +53,12 @@ def _complete(tried: int, outside: int, seconds: float, box: Box) -> dict[str, o
     if tried:
         detail = f"exhaustive: all {tried:,} points in {seconds:.2f} s"
         return {"status": TrialStatus.HELD.value, "detail": detail, **counts}
-    why = f"`requires: {box.requires}` admits none of its {outside:,} points" if outside else "a bound admits no value"
-    return {"status": TrialStatus.NO_EXAMPLES.value, "detail": f"the box is empty: {why}", **counts}
+    text = f"`requires: {box.requires}` admits none of its {outside:,} points" if outside else "a bound admits no value"
+    return {"status": TrialStatus.NO_EXAMPLES.value, "detail": f"the box is empty: {text}", **counts}
 
 
-# The answers of engines by status. Two engines contradict each other if their answers differ.
 REFUTING = (TrialStatus.REFUTED.value, TrialStatus.RAISED.value)
+# The answer of a proof engine for each conclusive status. Two engines contradict each other if their answers differ.
 ANSWERS = {
     TrialStatus.HELD.value: "it holds",
     TrialStatus.NO_EXAMPLES.value: "no point",
@@ -64,12 +68,17 @@ UNDECIDED = (TrialStatus.TIMEOUT.value, TrialStatus.INCONCLUSIVE.value, TrialSta
 
 
 def prove(claim: Claim, box: Box, engines: Sequence[str], limit_s: float, stream: Stream) -> dict[str, object]:
-    """Run the engines and return their combined record. If there are several, they must agree.
+    """Run the proof engines and return their combined record. See `combine` for two engines.
 
-    If enumeration gives a counterexample, no other engine runs: enumeration calls the code itself.
+    Args:
+        claim: The predicate with its subject.
+        box: The bounds and the condition `requires`.
+        engines: The names of the proof engines: `exhaustive`, `symbolic` or both.
+        limit_s: The limit of each proof engine on CPU time, in seconds.
+        stream: Receives a counterexample of CrossHair before it is shrunk.
     """
     records: dict[str, dict[str, object]] = {}
-    # Enumeration first: it runs the code itself, so its counterexample needs no confirmation.
+    # Enumeration calls the code itself, so it runs first: after its counterexample, the solver is not needed.
     if "exhaustive" in engines:
         records["exhaustive"] = enumerate_box(claim, box, limit_s)
         if records["exhaustive"]["status"] in REFUTING:
@@ -80,12 +89,16 @@ def prove(claim: Claim, box: Box, engines: Sequence[str], limit_s: float, stream
 
 
 def combine(records: Mapping[str, dict[str, object]]) -> dict[str, object]:
-    """Combine the records of several engines into one.
+    """Combine the records of several proof engines into one.
 
     1. If an engine failed, its record is returned.
     2. If two engines contradict each other, the result is an error.
-    3. A counterexample of one engine is enough if the others are undecided.
-    4. A proof, or an empty box, needs all engines; otherwise the result is undecided.
+    3. If an engine has a counterexample and the other engines are undecided, the claim is refuted.
+    4. If an engine is undecided and no engine has a counterexample, the result is undecided.
+    5. Otherwise all engines agree that the claim holds or that the box is empty.
+
+    Args:
+        records: The record of each engine by the name of the engine.
     """
     details = "; ".join(str(record["detail"] or f"{engine}: {record['status']}") for engine, record in records.items())
     outcomes = list(records.values())
@@ -94,7 +107,7 @@ def combine(records: Mapping[str, dict[str, object]]) -> dict[str, object]:
     failed = next((record for record in outcomes if record not in (*answers, *undecided)), None)
     if failed is not None:
         return {**failed, "detail": details}
-    # A refutation, if there is one; an undecided engine neither supports nor contradicts another engine.
+    # The record of a refutation if there is one, since False is less than True.
     first = min(answers or undecided, key=lambda record: record["status"] not in REFUTING)
     if len({ANSWERS[str(record["status"])] for record in answers}) > 1:
         return {**first, "status": TrialStatus.ERROR.value, "detail": f"the engines disagree: {details}"}
@@ -104,7 +117,7 @@ def combine(records: Mapping[str, dict[str, object]]) -> dict[str, object]:
 
 
 def replay(claim: Claim, point: Mapping[str, object]) -> dict[str, object]:
-    """Try the predicate at one point, given in JSON, and return the record of the trial."""
+    """Try the predicate at one point, whose values are encoded as JSON, and return the record of the trial."""
     values = {name: decode(value) for name, value in point.items()}
     failure = claim.failure(values)
     return {**(failure or {"status": TrialStatus.HELD.value}), "valid": 1}

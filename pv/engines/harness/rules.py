@@ -23,28 +23,23 @@ from pv.source.resolve import Unbound
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The definitions that a function certainly reaches, and the ones that it may reach through an unknown object."""
+    """The definitions that a function certainly reaches, and those that it may reach through an unknown object."""
 
     certain: tuple[Definition, ...]
-    possible: tuple[Definition, ...] = ()
-
-    @property
-    def all(self) -> tuple[Definition, ...]:
-        """Return the certain and the possible definitions, which include all that the function reaches."""
-        return (*self.certain, *self.possible)
+    possible: tuple[Definition, ...]
 
 
 def reach_of(names: Names, path: Path, name: str) -> Reach:
-    """Return the definitions that the function `name` of a file reaches, in source order."""
+    """Return the definitions that the function `name` of the file `path` reaches, in source order."""
     certain = {*_certain(names, path, name)}
     return Reach(_in_order(certain), _in_order({*_possible(names, certain)} - certain))
 
 
 def reachable(names: Names, path: Path, name: str) -> Iterator[Definition]:
-    """Yield the definitions that the function `name` of a file may reach.
+    """Yield the definitions that the function `name` of the file `path` certainly or possibly reaches.
 
-    They are computed lazily, so that a caller who searches for one definition can stop early. The certain ones come
-    first; they are yielded again among the possible ones.
+    Definitions are computed lazily, so that a caller who searches for one can stop early. Definitions that are
+    certainly reached come first, and are yielded a second time among the possible ones.
     """
     certain = []
     for definition in _certain(names, path, name):
@@ -54,13 +49,13 @@ def reachable(names: Names, path: Path, name: str) -> Iterator[Definition]:
 
 
 def _certain(names: Names, path: Path, name: str) -> Iterator[Definition]:
-    """Yield the definitions that the function `name` of a file certainly reaches."""
+    """Yield the definitions that the function `name` of the file `path` certainly reaches."""
     start = [d for m in names.modules if m.path == path for d in m.definitions if d.name == name and d.owner is None]
     return _closure(start, names.references)
 
 
 def _possible(names: Names, certain: Iterable[Definition]) -> Iterator[Definition]:
-    """Yield the definitions that some definitions may reach, including themselves."""
+    """Yield the definitions in `certain`, and all definitions that these may reach."""
     return _closure(certain, lambda definition: [*names.references(definition), *names.possible_references(definition)])
 
 
@@ -81,7 +76,7 @@ def _in_order(definitions: Iterable[Definition]) -> tuple[Definition, ...]:
     return tuple(sorted(definitions, key=lambda d: (str(d.module.path), d.line)))
 
 
-# Decorators that store results, and expressions whose value can be changed.
+# Decorators that store results, and expressions whose value is a mutable object.
 CACHES = {"cache", "lru_cache", "cached_property", "singledispatch"}
 MUTABLE = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp, ast.Call)
 # Methods that change their object. They are compared by name alone, since the class of the object is unknown.
@@ -92,12 +87,12 @@ MUTATORS = {
 
 
 def find_kept_state(definition: Definition, is_module: Callable[[str], bool]) -> Iterator[str]:
-    """Yield each state that a definition keeps between calls, as a text that follows "which".
+    """Describe each state that a definition keeps between calls, such as "assigns the global 'total'".
 
     Args:
         definition: The definition.
-        is_module: Returns whether an imported name, or `subject`, is a module. A call of the function `add` of a module
-            is not taken for a change of an object.
+        is_module: Returns whether an imported name, or `subject`, is a module. `NAME.add(x)` changes an object unless
+            `NAME` is a module.
     """
     modules = {name for name, target in definition.imported.items() if is_module(target)}
     modules |= {"subject"} if is_module("subject") else set()
@@ -109,26 +104,26 @@ def find_kept_state(definition: Definition, is_module: Callable[[str], bool]) ->
 def _state_of_function(
     definition: Definition, function: ast.FunctionDef | ast.AsyncFunctionDef, modules: set[str]
 ) -> Iterator[str]:
-    """Yield each state that one function keeps between calls: cached results, globals, changed shared objects."""
+    """Describe each state that one function keeps between calls: cached results, globals, changed shared objects."""
     for decorator in function.decorator_list:
         if syntax.name_of(decorator) in CACHES:
             yield f"keeps its results in a {ast.unparse(decorator).partition('(')[0]}"
-    # Names whose objects are shared between calls: names of the module, imports and mutable defaults, no local names.
+    # Names whose objects are shared between calls: names of the module, imports, and parameters with mutable defaults.
     shared = (definition.module.names | set(definition.module.imports)) - _local_names(function)
-    shared |= _mutable_defaults(function) | {"subject"}  # the module under contract
+    shared |= _mutable_defaults(function) | {"subject"}  # the parameter for the module under contract
     for node in ast.walk(function):
         if isinstance(node, ast.Global):
             yield f"assigns the global {node.names[0]!r}"
         for target in _changed_objects(node):
             root = _root(target)
-            called = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
-            # `math.floor(x)` or `subject.add(1)` calls a function of a module, which is no change of the module.
-            if root in shared and not (called and isinstance(target, ast.Name) and root in modules):
-                yield f"changes {ast.unparse(target)!r}, which outlives the call"
+            is_method_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+            # `math.remove(x)` or `subject.add(1)` calls a function of a module; it does not change the module.
+            if root in shared and not (is_method_call and isinstance(target, ast.Name) and root in modules):
+                yield f"changes {ast.unparse(target)!r}, an object that outlives the call"
 
 
 def _changed_objects(node: ast.AST) -> Iterator[ast.expr]:
-    """Yield the objects that a statement or call changes in place."""
+    """Yield the expressions of the objects that a statement or call changes in place."""
     if isinstance(node, ast.Assign | ast.Delete):
         yield from (target for target in node.targets if not isinstance(target, ast.Name))
     elif isinstance(node, ast.AugAssign | ast.AnnAssign) and not isinstance(node.target, ast.Name):
@@ -158,7 +153,7 @@ def _mutable_defaults(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[s
     """Return the parameters with a mutable default value, which all calls share."""
     arguments = function.args
     positional = [*arguments.posonlyargs, *arguments.args]
-    # `ast` has the defaults of the last positional parameters, and one entry for every keyword-only parameter.
+    # `ast` lists defaults for the last positional parameters only, but has an entry for every keyword-only parameter.
     pairs = list(zip(positional[len(positional) - len(arguments.defaults) :], arguments.defaults, strict=True))
     pairs += [(a, d) for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d is not None]
     return {argument.arg for argument, default in pairs if isinstance(default, MUTABLE)}
@@ -181,13 +176,14 @@ IMPURE = {
     **dict.fromkeys(INTERPRETER, "its value depends on the interpreter's state"),
     **dict.fromkeys(PROCESSES, "a proof covers no other process or thread"),
 }
-"""Why a harness may not use a module, by top-level package."""
+"""The reason why a harness may not use a module, by the top-level package of the module."""
 HINTS = {
     "PV192": "prove a pure function of numbers, and move this to its caller",
     "PV193": "return the new value instead of keeping it",
 }
-UNSURE = "the class of an object is not known here: annotate it; if this is called, prove a pure function of numbers"
+UNSURE = "the class of an object is unknown: annotate the object, or prove a pure function of numbers instead"
 BUILTINS = {"open", "input", "print", "exec", "eval", "__import__", "breakpoint"}
+"""Builtin functions with effects outside of their arguments."""
 
 
 @rule(
@@ -195,7 +191,7 @@ BUILTINS = {"open", "input", "print", "exec", "eval", "__import__", "breakpoint"
     Code("PV191", "`requires` of a harness is not an expression over its bounds"),
 )
 def boxes(context: Context) -> Iterator[Finding]:
-    """Check that the bounds of harnesses admit values, and that `requires` is an expression over them."""
+    """Check that the bounds of harnesses admit values, and that `requires` is an expression over the bounds."""
     for harness in context.contract.harnesses:
         for name, text in harness.bounds.items():
             if harness_bounds.parse_bound(text).empty:
@@ -216,7 +212,7 @@ def boxes(context: Context) -> Iterator[Finding]:
 def predicates(context: Context) -> Iterator[Finding]:
     """Check that predicates can fail, and reach only pure code."""
     for harness in context.contract.harnesses:
-        with contextlib.suppress(Unbound, LookupError):  # these have findings of their own
+        with contextlib.suppress(Unbound, LookupError):  # other rules report names that cannot be resolved
             yield from _unbounded_parameters(context, harness)
             yield from _cannot_fail(context, harness)
             yield from _impure(context, harness)
@@ -232,18 +228,18 @@ def _unbounded_parameters(context: Context, harness: Harness) -> Iterator[Findin
 
 
 def _cannot_fail(context: Context, harness: Harness) -> Iterator[Finding]:
-    """Yield a finding for a predicate without an assert or a result, which only an exception could refute."""
+    """Yield a finding for a predicate without `assert`, `raise` or a returned value."""
     assert harness.test is not None
     path = resolve.function(context.project, harness.test).path
     module = module_of(resolve.module_name(context.project, path), path, resolve.parse(path))
-    nodes = (n for d in reach_of(Names([module]), path, harness.test.name).all for n in ast.walk(d.node))
+    nodes = (n for d in reachable(Names([module]), path, harness.test.name) for n in ast.walk(d.node))
     if not any(isinstance(n, ast.Assert | ast.Raise) or (isinstance(n, ast.Return) and n.value) for n in nodes):
         message = f"{harness.id}: {harness.test} has no assert and returns nothing, so it cannot fail"
         yield error("PV194", harness.at("test"), message, "assert the claim, or return whether it holds")
 
 
 def _impure(context: Context, harness: Harness) -> Iterator[Finding]:
-    """Yield a finding for the first impure operation in each definition that the predicate reaches."""
+    """Yield findings for the first impure operation and the first kept state of each definition that is reached."""
     assert harness.test is not None
     subject = context.subject or context.contract.subject_of(harness)
     predicate = resolve.function(context.project, harness.test)
@@ -260,20 +256,20 @@ def _impure(context: Context, harness: Harness) -> Iterator[Finding]:
     names = Names(modules, str(subject).replace(":", "."))
     reach = reach_of(names, predicate.path, harness.test.name)
     for definition in reach.certain:
-        for code, why in _first_faults(definition, names, is_module):
-            message = f"{harness.id} reaches {_describe_location(context, definition)}, which {why}"
+        for code, fault in _first_faults(definition, names, is_module):
+            message = f"{harness.id} reaches {_describe_location(context, definition)}, which {fault}"
             yield error(code, harness.at("test"), message, HINTS[code])
     # One notice is enough, since the predicate may reach none of these definitions.
-    possible = ((d, fault) for d in reach.possible for fault in _first_faults(d, names, is_module))
-    for definition, (code, why) in islice(possible, 1):
-        message = f"{harness.id} may reach {_describe_location(context, definition)}, which {why}"
+    possible = ((d, c, fault) for d in reach.possible for c, fault in _first_faults(d, names, is_module))
+    for definition, code, fault in islice(possible, 1):
+        message = f"{harness.id} may reach {_describe_location(context, definition)}, which {fault}"
         yield notice(code, harness.at("test"), message, UNSURE)
 
 
 def _first_faults(definition: Definition, names: Names, is_module: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
-    """Yield code and text of the first impure operation of a definition, and of the first state that it keeps."""
-    impure = (("PV192", f"uses {name}: {why}") for name, why in _impure_names(definition, names))
-    states = (("PV193", why) for why in find_kept_state(definition, is_module))
+    """Yield lint code and description of a definition's first impure operation, and of the first state it keeps."""
+    impure = (("PV192", f"uses {name}: {reason}") for name, reason in _impure_names(definition, names))
+    states = (("PV193", state) for state in find_kept_state(definition, is_module))
     yield from (*islice(impure, 1), *islice(states, 1))
 
 
@@ -286,7 +282,7 @@ def _impure_names(definition: Definition, names: Names) -> Iterator[tuple[str, s
             yield from ((name, IMPURE[top]) for name in modules if (top := name.partition(".")[0]) in IMPURE)
     for name in names.external_names(definition):
         if name in BUILTINS:
-            yield f"{name}()", "it acts outside its arguments"
+            yield f"{name}()", "it has effects outside of its arguments"
         elif (top := name.partition(".")[0]) in IMPURE:
             yield name, IMPURE[top]
 

@@ -1,7 +1,7 @@
 """Prove a harness with CrossHair: the parameters are symbolic values within their bounds, the subject is concrete.
 
-Only "confirmed" for every postcondition is a proof. CrossHair checks its time limit rarely, so the worker has a limit
-too. CrossHair assumes that calls share no state, so some points are also tried concretely after a proof.
+The claim is proved only if CrossHair confirms every postcondition. CrossHair checks its time limit rarely, so the
+worker has a limit too. CrossHair assumes that calls share no state, so some points are tried concretely after a proof.
 """
 
 import ast
@@ -26,13 +26,14 @@ from pv.engines.trial import TrialStatus
 
 MISSING = "CrossHair is not installed; install the extra `symbolic` of pv-contracts"
 MODULE = "pv_symbolic_harness"
-# Largest number of points to try concretely, and of points to search for points that fulfil `requires`. They are enough
-# to detect most state that is kept between calls, and cost less than an enumeration.
+# After a proof, the points that fulfil `requires` among the first SEARCHED_POINTS of the box are tried concretely, at
+# most CONCRETE_POINTS. This detects most state that is kept between calls, and costs less than an enumeration.
 CONCRETE_POINTS, SEARCHED_POINTS = 200, 10_000
-# Shrinking takes at most 2 s of CPU time, and first tries all points made of the 4 smallest values of every bound.
+# Shrinking takes at most SHRINK_S of CPU time. It first tries all points that combine the CORNER smallest values of
+# every bound.
 CORNER, SHRINK_S = 4, 2.0
 FAILED = {"POST_FAIL", "EXEC_ERR", "POST_ERR"}
-"""The states of CrossHair's messages that have a counterexample."""
+"""The states of CrossHair's messages that contain a counterexample."""
 
 
 def prove(claim: Claim, box: Box, limit_s: float, stream: Stream) -> dict[str, object]:
@@ -42,7 +43,7 @@ def prove(claim: Claim, box: Box, limit_s: float, stream: Stream) -> dict[str, o
         claim: The predicate with its subject.
         box: The bounds, which become symbolic values, and the condition `requires`.
         limit_s: The limit on CPU time, in seconds; CrossHair checks it rarely.
-        stream: Receives a counterexample before it is made smaller.
+        stream: Receives a counterexample before it is shrunk.
 
     Returns:
         The record of the trial: held only if CrossHair confirmed every path.
@@ -67,8 +68,9 @@ def _analyse(claim: Claim, box: Box, limit_s: float) -> tuple[list[tuple[str, st
     """Analyse the claim with CrossHair.
 
     Returns:
-        The type and text of each message, one per postcondition; the number of paths; and whether these are all paths.
-        The type PRE_UNSAT can also mean that the time limit was reached before any path was inside the box.
+        The state and the text of each message, one per postcondition; the number of paths that were analysed; and
+        whether these are all paths. The state PRE_UNSAT means that no path was inside the box: either the box is empty,
+        or the time limit was reached first.
     """
     from crosshair.core_and_libs import analyze_function, run_checkables
     from crosshair.options import AnalysisKind, AnalysisOptionSet
@@ -86,7 +88,7 @@ def _analyse(claim: Claim, box: Box, limit_s: float) -> tuple[list[tuple[str, st
 
 
 def _module(box: Box, holds: Callable[[Point], bool]) -> ModuleType:
-    """Return a module with the function for CrossHair, loaded from a file since CrossHair reads its source."""
+    """Return a module with the function to analyse. CrossHair reads its source, so the module is loaded from a file."""
     path = Path(tempfile.mkdtemp()) / f"{MODULE}.py"
     path.write_text(source(box), encoding="utf-8")
     spec = importlib.util.spec_from_file_location(MODULE, path)
@@ -99,7 +101,7 @@ def _module(box: Box, holds: Callable[[Point], bool]) -> ModuleType:
 
 
 def source(box: Box) -> str:
-    """Return the source of a function over the box, with its bounds as preconditions and the claim as postcondition."""
+    """Return the source of the function: bounds and `requires` are preconditions, the claim is the postcondition."""
     conditions = [bound.condition(name) for name, bound in box.bounds.items()]
     conditions += [box.requires] if box.requires else []
     return "\n".join(
@@ -117,12 +119,12 @@ def source(box: Box) -> str:
 
 def _confirmation_record(claim: Claim, box: Box, paths: int, seconds: float) -> dict[str, object]:
     """Return the record of a confirmed proof, after trying some points concretely."""
-    # Code that keeps state between calls can be confirmed and still fail here, since CrossHair resets the state.
+    # CrossHair resets the state that the code keeps between calls, so confirmed code can still fail here.
     for point in _points_in_box(box):
         failure = claim.failure(point)
         if failure is not None:
-            shown = ", ".join(f"{name} = {value}" for name, value in point.items())
-            detail = f"CrossHair confirmed it, yet it fails at {shown}: does the subject keep state between calls?"
+            at = ", ".join(f"{name} = {value}" for name, value in point.items())
+            detail = f"CrossHair confirmed the claim, which fails at {at}: does the subject keep state between calls?"
             return {**failure, "status": TrialStatus.ERROR.value, "detail": detail}
     detail = f"CrossHair {version('crosshair-tool')}: confirmed over {paths:,} paths in {seconds:.2f} s"
     return {"status": TrialStatus.HELD.value, "detail": detail, "valid": paths}
@@ -134,40 +136,43 @@ def _points_in_box(box: Box) -> Iterator[Point]:
 
 
 def _empty_box_record(box: Box) -> dict[str, object]:
-    """Return the record for a box in which CrossHair finds no point."""
-    # Accept PRE_UNSAT only if enumeration finds no point in the box either.
+    """Return the record for a box in which CrossHair found no point."""
+    # Enumeration must find no point either.
     inside = next(_points_in_box(box), None)
     if inside is not None:
         return {
             "status": TrialStatus.INCONCLUSIVE.value,
-            "detail": f"CrossHair finds no point within the box, yet {inside} is",
+            "detail": f"CrossHair found no point in the box, but {inside} is in the box",
         }
-    why = f"with `requires: {box.requires}`" if box.requires else "within its bounds"
-    return {"status": TrialStatus.NO_EXAMPLES.value, "detail": f"the box is empty: CrossHair finds no point {why}"}
+    where = f"with `requires: {box.requires}`" if box.requires else "within its bounds"
+    return {"status": TrialStatus.NO_EXAMPLES.value, "detail": f"the box is empty: CrossHair found no point {where}"}
 
 
 def _undecided_record(messages: list[tuple[str, str]], paths: int, seconds: float, limit_s: float) -> dict[str, object]:
-    """Return the record for messages that neither confirm nor refute: a timeout, an undecided trial or an error."""
+    """Return the record for messages that neither confirm nor refute the claim: timeout, inconclusive or error."""
     answers = "; ".join(f"{state}: {text}" for state, text in messages) or "no answer"
     if {state for state, _ in messages} <= {"CONFIRMED", "CANNOT_CONFIRM", "PRE_UNSAT"} and messages:
         if seconds > 0.95 * limit_s:
-            detail = f"CrossHair: not confirmed at its limit of {limit_s:g} s of CPU time, after {paths:,} paths"
+            detail = f"CrossHair confirmed nothing within its limit of {limit_s:g} s of CPU time, after {paths:,} paths"
             return {"status": TrialStatus.TIMEOUT.value, "detail": detail, "valid": paths}
-        detail = f"CrossHair cannot confirm it, after {paths:,} paths in {seconds:.2f} s of {limit_s:g} s"
+        detail = f"CrossHair cannot confirm the claim, after {paths:,} paths in {seconds:.2f} s of {limit_s:g} s"
         return {"status": TrialStatus.INCONCLUSIVE.value, "detail": detail, "valid": paths}
-    return {"status": TrialStatus.ERROR.value, "detail": f"CrossHair could not analyse it: {answers[:2000]}"}
+    return {"status": TrialStatus.ERROR.value, "detail": f"CrossHair could not analyse the claim: {answers[:2000]}"}
 
 
 def _refutation_record(claim: Claim, box: Box, text: str, stream: Stream) -> dict[str, object]:
-    """Return the record of the counterexample in CrossHair's text, shrunk. The parent replays it in a new worker."""
+    """Return the record of the shrunk counterexample from a text of CrossHair.
+
+    The parent process replays the counterexample in a new worker, so it is recorded even if it does not fail here.
+    """
     point = parse_counterexample(text, box)
     if point is None:
         return {
             "status": TrialStatus.ERROR.value,
-            "detail": f"CrossHair refutes it without a counterexample: {text[:2000]}",
+            "detail": f"CrossHair refuted the claim without a counterexample: {text[:2000]}",
         }
     counterexample = {"arguments": arguments(point), "exact": True, "error": f"CrossHair: {text[:2000]}"}
-    # Report it now, since the worker may reach its time limit while shrinking.
+    # Send the counterexample now, since the worker may reach its time limit while it shrinks.
     stream.put("counterexample", status=TrialStatus.REFUTED.value, **counterexample)
     failure = claim.failure(point)
     if failure is None:
@@ -181,10 +186,11 @@ def parse_counterexample(text: str, box: Box) -> dict[str, Value] | None:
     """Return the point in a message such as `false when calling harness(5, [3]) (which returns False)`.
 
     CrossHair reports a counterexample only in the text of a message. The result is None if the message contains no
-    call, as for a predicate that does not take the same path twice.
+    call, such as for a predicate that does not take the same path twice.
     """
     start = text.rfind("when calling harness(")
-    # Text follows the call, and its values may contain brackets, so take the longest prefix that parses.
+    # The message continues after the call, and values in the call may contain brackets: find the longest text that
+    # parses as a call.
     for end in range(len(text), start, -1):
         if start >= 0 and text[end - 1] == ")":
             try:
@@ -196,7 +202,7 @@ def parse_counterexample(text: str, box: Box) -> dict[str, Value] | None:
 
 
 def _bound_arguments(call: ast.Call, box: Box) -> dict[str, Value] | None:
-    """Return the arguments of a call by the names of the bounds; None if they are no literals or do not fit."""
+    """Return the arguments of a call by the names of the bounds; None if they are not literals or do not fit."""
     names = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in box.bounds]
     try:
         values = [ast.literal_eval(argument) for argument in call.args]
@@ -207,9 +213,11 @@ def _bound_arguments(call: ast.Call, box: Box) -> dict[str, Value] | None:
 
 
 def _shrink(claim: Claim, box: Box, point: Point, status: object) -> dict[str, Value]:
-    """Return a smaller point that also refutes the claim with `status`.
+    """Return a point that refutes the claim with the same `status`, and whose values are simpler if possible.
 
-    If the time suffices, no point with one of the `_simpler_values` of a bound refutes the claim with `status`.
+    1. Try the points that combine the smallest values of every bound.
+    2. Replace one value at a time by one of its `_simpler_values`, until no replacement refutes the claim or the time
+       limit is reached.
     """
     deadline = time.process_time() + SHRINK_S
 
@@ -233,10 +241,10 @@ def _shrink(claim: Claim, box: Box, point: Point, status: object) -> dict[str, V
 
 
 def _simpler_values(bound: Bound, value: Any) -> Iterator[Any]:
-    """Yield simpler values of a bound than `value`.
+    """Yield values of a bound that are simpler than `value`.
 
     For a number: the allowed value nearest to zero, the value halfway to it, and the next value towards it. For a list:
-    the list without one of its items, and with one of its items simpler.
+    the list without one of its items, and the list with one item replaced by a simpler one.
     """
     if bound.most is not None:
         yield from (value[:index] + value[index + 1 :] for index in range(len(value)))

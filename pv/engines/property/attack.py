@@ -1,6 +1,6 @@
 """Run the test of a claim on its examples, and return the record of the trial.
 
-The test is a Hypothesis test, or a plain function, which counts as one example.
+The test is a Hypothesis test, or a plain function that is called once and counts as one example.
 """
 
 import functools
@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from io import StringIO
 from typing import Any, TypeVar
 
 import hypothesis
@@ -32,16 +33,16 @@ PROFILE = "pv"
 COUNTEREXAMPLE_INTERVAL_S = 0.25
 """Smallest time between two counterexamples on the stream: while Hypothesis shrinks, a test fails hundreds of times."""
 HIDDEN = (
-    "an example failed, and the test passed: a decorator or `.xfail()` of an example hides the failure, "
-    "so remove it; the failure: {}"
+    "an example failed, but the test passed: remove the decorator or the `.xfail()` of an example that hides the "
+    "failure; the failure is {}"
 )
 REJECTED = "the test rejects the example to replay"
-OTHER = "the example to replay cannot be drawn: it was found by other strategies"
+OTHER = "the strategies of the test cannot draw the example to replay: it was found with other strategies"
 RETURNED = "the test returned a value of type {}: assert the claim, and return nothing"
 MOST_SKIPS = 3
-"""Number of skipped examples after which a claim without a valid example is skipped: an example may be a whole run."""
+"""Number of skipped examples after which the trial ends if no example was valid: an example may be a whole run."""
 _BLOB = re.compile(r"@reproduce_failure\('([^']+)', b'([^']+)'\)")
-# The time limit of the trial ends slow draws. The check for filters that reject almost everything stays on.
+# The trial has its own time limit for slow draws. The health check for filters that reject almost everything stays on.
 _SUPPRESSED_CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
 
 
@@ -54,7 +55,7 @@ class Settings:
         seed: The seed of the examples.
         stop_at_first: Whether the first refutation ends the trial, without shrinking, as on a mutant.
         replay: The example to replay in place of a search; "" for none.
-        skips_examples: Whether a skip ends only the current example, not the whole trial.
+        skips_examples: Whether an exception that skips a test ends only the current example, not the whole trial.
     """
 
     examples: int
@@ -65,7 +66,7 @@ class Settings:
 
 
 class _StopAtFirstFailure(BaseException):
-    """Ends the Hypothesis test at the first refutation. `except Exception` in the test must not catch it."""
+    """Ends the Hypothesis test at the first refutation. A BaseException, which `except Exception` does not catch."""
 
 
 def load_profile(examples: int, *, shrink: bool) -> None:
@@ -91,7 +92,7 @@ def load_profile(examples: int, *, shrink: bool) -> None:
 
 
 def with_examples(test: Callable[..., object], examples: int) -> Callable[..., object]:
-    """Return a test with this number of examples. Its decorators read the profile that was loaded at its import."""
+    """Return a test with this number of examples, instead of the number in the profile when the test was imported."""
     return settings(max_examples=examples)(test) if hasattr(test, "hypothesis") else test
 
 
@@ -128,16 +129,17 @@ class _Search:
     """Runs a falsifier, counts its examples and records their arguments.
 
     Attributes:
-        handle: Hypothesis's handle of the test, through which its body can be replaced; None for a plain function.
+        handle: Hypothesis's handle of the test, through which the body can be replaced; None for a plain function.
+        body: The function that runs one example.
         valid: The number of examples that were tried.
         invalid: The number of examples that the test rejected.
         first: The error of the first refutation.
         failed: The error of the last example that failed.
         skipped: The reasons of the examples that were skipped.
-        arguments: The arguments of the current example by name; for each its JSON, and whether the JSON is exact.
+        arguments: The JSON of each argument of the current example by name, and whether this JSON is exact.
         draws: The values that the current example drew from `st.data()` by label, in the same form.
         drawn_by_data: Whether the current example has an argument `st.data()`.
-        printed: The output of the last example.
+        output: The buffer with the output of the current example.
     """
 
     def __init__(
@@ -159,7 +161,7 @@ class _Search:
         self.arguments: dict[str, tuple[object, bool]] = {}
         self.drawn_by_data = False
         self.draws: dict[str, tuple[object, bool]] = {}
-        self.printed = ""
+        self.output = StringIO()
         self._last_put = 0.0
 
     def run(self) -> None:
@@ -170,12 +172,12 @@ class _Search:
             self.run_example(**self.fixed)
             return
 
-        # functools.wraps keeps the name and source, from which Hypothesis derives examples.
+        # Hypothesis derives examples from the name and source of a test, which functools.wraps keeps.
         @functools.wraps(self.body)
         def recorded(*args: object, **arguments: object) -> None:
             self.run_example(*args, **arguments)
 
-        # Hypothesis calls `inner_test` for each example: replacing it is the documented hook of pytest plugins.
+        # Hypothesis calls `inner_test` for each example. Its documentation lets pytest plugins replace this function.
         self.handle.inner_test = recorded
         if self.options.replay.startswith("{"):
             self.run_example(**self._arguments(self.options.replay))
@@ -185,7 +187,7 @@ class _Search:
             hypothesis.seed(self.options.seed)(self.falsifier)(**self.fixed)
 
     def _arguments(self, replay: str) -> dict[str, object]:
-        """Return the arguments of an example given as JSON. As with `@example`, strategies do not check them."""
+        """Return the arguments of a JSON example. As with `@example`, strategies do not check them."""
         arguments = {**self.fixed, **{name: decode(value) for name, value in json.loads(replay).items()}}
         try:
             inspect.signature(self.body).bind(**arguments)
@@ -198,32 +200,31 @@ class _Search:
         try:
             hypothesis.reproduce_failure(version, blob.encode())(self.falsifier)(**self.fixed)
         except errors.DidNotReproduce:
-            # Hypothesis also raises `DidNotReproduce` if the example ran and passed, which is no error.
+            # Hypothesis also raises `DidNotReproduce` if the example ran and passed. That is not an error.
             if not self.valid:
                 raise
 
     def run_example(self, *args: object, **arguments: object) -> None:
-        """Run the body on one example, and record its arguments and its output."""
+        """Run the body on one example; record the arguments and the output of the example."""
         drawn = {name: value for name, value in arguments.items() if name not in self.fixed}
         data = [value for value in drawn.values() if isinstance(value, DataObject)]
-        # Encode the arguments before the call, which may change them.
+        # Encode the arguments before the call, since the body may change them.
         self.arguments = {name: encode(value) for name, value in drawn.items() if not isinstance(value, DataObject)}
         self.draws, self.drawn_by_data = {}, bool(data)
         for value in data:
-            self._record(value)
+            self._record_draws(value)
         self._stream_arguments()
-        with captured_output() as output:
+        with captured_output() as self.output:
             try:
-                self._try(args, arguments)
+                self._call_body(args, arguments)
             finally:
                 self.stream.end_call()
-                self.printed = output.getvalue()
 
-    def _try(self, args: tuple[object, ...], arguments: Mapping[str, object]) -> None:
+    def _call_body(self, args: tuple[object, ...], arguments: Mapping[str, object]) -> None:
         """Call the body and count the example as valid, invalid, skipped or failed."""
         try:
             returned = self.body(*args, **arguments)
-            # A generator or coroutine must not pass: its body has not run.
+            # The test must not return a value. A returned generator or coroutine has not run at all.
             if returned is not None:
                 raise TypeError(RETURNED.format(type(returned).__name__))
         except errors.UnsatisfiedAssumption:
@@ -237,15 +238,15 @@ class _Search:
         self.valid += 1
 
     def _skip_example(self, error: BaseException) -> bool:
-        """Record the reason if an error skips an example of a search; return whether the search continues."""
+        """If an error skips an example of a search, record the reason and return whether the search continues."""
         is_search = self.handle is not None and not self.options.replay
         if not (self.options.skips_examples and is_search) or self.failures.status(error) is not TrialStatus.SKIPPED:
             return False
         self.skipped.append(describe_error(error))
         return bool(self.valid) or len(self.skipped) < MOST_SKIPS
 
-    def _record(self, data: DataObject) -> None:
-        """Record the values that an example draws from `data`, by label or number."""
+    def _record_draws(self, data: DataObject) -> None:
+        """Make `data` record the values that an example draws, by label or number."""
         draw = data.draw
 
         def recorded(strategy: SearchStrategy[Drawn], label: object = None) -> Drawn:
@@ -266,15 +267,15 @@ class _Search:
         self.stream.begin_call(values, exact=exact)
 
     def _encode_arguments(self) -> tuple[dict[str, object], bool]:
-        """Return the arguments as JSON, and whether they can be replayed: values drawn from `st.data()` cannot."""
+        """Return the arguments as JSON, and whether they can be replayed: never if the example has `st.data()`."""
         encoded = self.arguments | self.draws
         exact = not self.drawn_by_data and all(exact for _, exact in encoded.values())
         return {name: value for name, (value, _) in encoded.items()}, exact
 
     def _record_failure(self, error: BaseException) -> None:
-        """Record a failure, and put the counterexample on the stream."""
+        """Record a failure, and put a counterexample on the stream. On a mutant, end the search."""
         if isinstance(error, errors.StopTest | errors.Frozen):
-            return  # Hypothesis's own control flow
+            return  # Hypothesis raises these to control the search
         status = self.failures.status(error)
         if status not in (TrialStatus.SKIPPED, TrialStatus.NOT_CLAIMED):
             self.failed = error
@@ -298,7 +299,7 @@ class _Search:
             "exact": exact,
             "error": f"{type(error).__name__}: {explanation}" if explanation else describe_error(error),
             "frames": self.failures.frames(error),
-            "printed": self.printed,
+            "printed": self.output.getvalue(),
             "explained": isinstance(error, KnownCause),
         }
 
@@ -312,7 +313,7 @@ class _Search:
         if error is None:
             return record
         if status in (TrialStatus.REFUTED, TrialStatus.RAISED, TrialStatus.ERROR):
-            # The values are not reported for a mutant, and evaluating them again costs time.
+            # A mutant needs no explanation, which evaluates the values of the failed assert again.
             record |= self.counterexample(error, "" if self.options.stop_at_first else _explanation(error))
             record |= {"shrunk": not self.options.stop_at_first, "blob": _blob(error)}
         return record | {"hypothesis": hypothesis.__version__}
@@ -339,7 +340,7 @@ class _Search:
         if isinstance(error, errors.Unsatisfiable):
             return TrialStatus.NO_EXAMPLES, str(error)
         if isinstance(error, errors.FailedHealthCheck):
-            # If most examples were rejected, the failed health check is the one for rejections.
+            # If most examples were rejected, this is the health check for filters that reject too much.
             status = TrialStatus.NO_EXAMPLES if self.invalid > self.valid else TrialStatus.ERROR
             return status, str(error).splitlines()[0]
         if isinstance(error, errors.DidNotReproduce):
@@ -350,12 +351,12 @@ class _Search:
 
 
 def _explanation(error: BaseException) -> str:
-    """Return the values of a failed `assert`, or how the arrays of `assert_close` differ; "" for another error."""
+    """Explain an error: the values of a failed `assert`, or how the arrays of `assert_close` differ; "" if unknown."""
     cause = cause_of(error)
     return f"{error}\n{cause}" if cause else explain(error)
 
 
 def _blob(error: BaseException) -> str:
-    """Return the blob that replays an error, from the notes that Hypothesis adds to the error; "" if there is none."""
+    """Return the blob that replays an error, which Hypothesis adds to the notes of the error; "" if there is none."""
     match_ = _BLOB.search("\n".join(getattr(error, "__notes__", ())))
     return match_[2] if match_ else ""

@@ -1,4 +1,4 @@
-"""A falsifier with a `test`: a Hypothesis test, or a plain function, which counts as one example."""
+"""The engine of falsifiers with a `test`: a Hypothesis test, or a plain function that counts as one example."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from pv.engines.seed import seed_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PropertyPayload:
-    """The payload of a test."""
+    """The payload of a falsifier with a `test`."""
 
     test: Function
     examples: int
@@ -19,7 +19,7 @@ class PropertyPayload:
 
 
 class PropertyEngine(Engine[PropertyPayload]):
-    """Tries a test of the subject on examples that Hypothesis draws."""
+    """Tries the test of a claim on examples that Hypothesis draws."""
 
     name = "property"
     section = "falsifiers"
@@ -43,12 +43,12 @@ class PropertyEngine(Engine[PropertyPayload]):
         from pv.engines.property import constants
         from pv.engines.property.attack import Settings, attack, load_profile
 
-        constants.draw_from()  # no module, since a module may draw examples when it is imported
+        constants.draw_from()  # draw no constants during the imports, since a module may draw examples at its import
         load_profile(payload.examples, shrink=not worker.mutated)
         subject, test = worker.subject(), worker.function(payload.test)
         constants.draw_from(worker.subject_module)
         worker.ready()
-        # Hypothesis draws the other parameters of the test.
+        # Hypothesis supplies the other parameters of the test.
         services = {"subject": subject, "device": worker.device}
         fixed = {name: value for name, value in services.items() if name in payload.test.parameters}
         settings = Settings(

@@ -1,4 +1,7 @@
-"""The engines of claims about a run: predicates over its record, and claims of `training-run` about its trace."""
+"""The engines of claims about a reference run.
+
+A claim is a predicate over the record of the run, or a claim of the suite `training-run` about the trace of a command.
+"""
 
 import linecache
 from collections.abc import Mapping
@@ -16,27 +19,28 @@ from pv.engines.trial import Trial, TrialStatus
 from pv.errors import UsageError
 
 PREDICATE_LIMIT_S = 60.0
+"""The limit of a predicate that reads the record of a finished run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPayload:
     """The payload of an attack that executes a reference run, judges its record, or both.
 
-    It executes the run if `callable` or `command` is set, else the record exists already. It judges the record if
-    `test` or `observed` is set.
+    The attack executes the run if `callable` or `command` is set; otherwise it reads an existing record. It judges the
+    record if `test` or `observed` is set.
 
     Attributes:
-        directory: The folder of the record.
+        directory: The folder of the record; "" until the executor has chosen it.
         callable: The function that executes the run.
         command: The words of the command that executes the run.
         environment: The environment variables of the command.
         arguments: The arguments of the function or command.
         test: The predicate over the record.
-        observed: The id of a claim of `training-run`, which judges the trace; "" for none.
-        must_reach: Whether a claim that the run does not reach is skipped, and so undecided, instead of not claimed.
+        observed: The id of the `training-run` claim that judges the trace; "" for none.
+        must_reach: The result of a claim that the run does not reach: undecided if True, not claimed if False.
     """
 
-    directory: str
+    directory: str = ""
     callable: Function | None = None
     command: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -47,7 +51,10 @@ class RunPayload:
 
 
 class RunEngine(Engine[RunPayload]):
-    """Tries a predicate on the record of a run, which is executed once per device and subject: one example."""
+    """Tries a predicate on the record of a reference run. The record counts as one example.
+
+    A run is executed once per device and subject; all claims that read the run share its record.
+    """
 
     name = "run"
     section = "falsifiers"
@@ -59,9 +66,8 @@ class RunEngine(Engine[RunPayload]):
         return claim.test is not None and claim.run is not None
 
     def execution(self, code: ResolvedCode, run: Run, conditions: Conditions) -> RunPayload:
-        """Build the payload that only executes a run; its record is judged later."""
+        """Build the payload of a worker that executes a run and does not judge the record."""
         return RunPayload(
-            directory=conditions.directory,
             callable=code.function(run.callable) if run.callable is not None else None,
             command=run.command,
             environment=run.environment,
@@ -69,19 +75,20 @@ class RunEngine(Engine[RunPayload]):
         )
 
     def payload(self, code: ResolvedCode, contract: Contract, claim: Falsifier, conditions: Conditions) -> RunPayload:
-        payload = RunPayload(directory=conditions.directory, arguments={})
+        payload = RunPayload(arguments={})
         if conditions.execute is not None:
             payload = self.execution(code, self.run_of(contract, claim), conditions)
         return self.add_judge(payload, code, claim)
 
     def add_judge(self, payload: RunPayload, code: ResolvedCode, claim: Falsifier) -> RunPayload:
-        """Return a payload that also judges the record by a claim."""
+        """Return a copy of the payload with the predicate of a claim, which then judges the record."""
         return replace(payload, test=code.test(claim))
 
     def attack(self, payload: RunPayload, worker: Worker) -> dict[str, object]:
         from pv.engines.property.attack import Settings, attack, load_profile
         from pv.engines.run import reference_run
 
+        # Loaded before the predicate is imported, since its module may also contain Hypothesis tests.
         load_profile(100, shrink=True)
         if payload.callable is not None or payload.command:
             failure = self._execute(payload, worker)
@@ -99,7 +106,7 @@ class RunEngine(Engine[RunPayload]):
         return attack(predicate, {"run": run}, Settings(examples=1, seed=0), worker.failures, worker.stream)
 
     def _execute(self, payload: RunPayload, worker: Worker) -> dict[str, object] | None:
-        """Execute the run; return the fields of the trial if the run raised an exception, None if it finished."""
+        """Execute the run. Return the fields of the trial if the run raised an exception; None if it finished."""
         from pv.engines.run import reference_run
 
         folder = reference_run.RunFolder(Path(payload.directory), worker.device, payload.arguments)
@@ -144,7 +151,7 @@ class RunEngine(Engine[RunPayload]):
 
 
 class ObservedEngine(RunEngine):
-    """Judges the trace of an observed command by a claim of `training-run`."""
+    """Tries a claim of the suite `training-run` on the trace of an observed command."""
 
     name = "observed"
     keys = ("observed", "must_reach")
@@ -167,20 +174,16 @@ class ObservedEngine(RunEngine):
             return super().effort(trial)
         return count(trial.valid, "time")
 
-    def preloads(self, contract: Contract, claim: Falsifier) -> tuple[str, ...]:
-        # The claims about a run are not preloaded, since their own contract plants faults in their code.
-        return ()
-
 
 def _judge_trace(payload: RunPayload, worker: Worker) -> dict[str, object]:
-    """Judge the trace of the run by a claim of `training-run`, and return the fields of the trial."""
+    """Try a claim of `training-run` on the trace of the run; return the fields of the trial."""
     from pv.engines.run import reference_run
     from pv.suites.training_run.claims import judge
 
     run = reference_run.read(Path(payload.directory))
     record = judge(run.observed)[payload.observed]
     counts = {"valid": record.tried, "asked": record.tried}
-    # A fault that was observed counts even if the run failed later.
+    # An observed fault counts even if the run failed later.
     if record.proofs:
         fault = record.proofs[0]
         return {
@@ -200,6 +203,6 @@ def _judge_trace(payload: RunPayload, worker: Worker) -> dict[str, object]:
 
 
 def _frame(location: str) -> str:
-    """Return "path:line" in the form of the frames of a trial, with the source line."""
+    """Return a location "path:line" in the format of a trial's frames: "path:line in NAME: SOURCE LINE"."""
     path, _, line = location.rpartition(":")
     return f"{location} in {Path(path).stem}: {linecache.getline(path, int(line)).strip()}"

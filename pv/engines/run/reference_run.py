@@ -14,7 +14,7 @@ from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-# In the folder of a run: the files of the result and of the trace, and the folder of the traces of an observed command.
+# Names in the folder of a run: the result, the events of the trace, and the folder with what was observed of a command.
 RESULT, TRACE, OBSERVED = "result.json", "trace.jsonl", "observed"
 
 
@@ -25,10 +25,10 @@ class RunRecord:
     Attributes:
         arguments: The arguments of the run.
         device: The device of the run.
-        directory: The folder for files of the run.
+        directory: The folder with the files that the run wrote.
         result: The result, as JSON.
         trace: The traced events, in order.
-        observed: The `pv.suites.training_run.run.Run` that is built from the traces of a command; None for a function.
+        observed: The `pv.suites.training_run.run.Run` of an observed command; None for the run of a function.
         failure: Why the command failed; "" if it did not.
     """
 
@@ -51,24 +51,32 @@ class RunFolder:
 
     @property
     def files(self) -> Path:
-        """Return the folder for files of the run."""
+        """Return the folder for the files that the run writes."""
         return self.directory / "files"
 
     def begin(self) -> None:
-        """Create empty folders. Remove the files of an earlier attempt, which may have been killed."""
+        """Create the empty folder `files`. Remove the files of an earlier attempt, which may have been killed."""
         for name in (self.files, self.directory / OBSERVED):
             shutil.rmtree(name, ignore_errors=True)
         self.files.mkdir(parents=True)
 
     def end(self, result: object, failure: str = "") -> None:
-        """Write the result, and why a command failed ("" if it did not). Raise TypeError if the result is not JSON."""
+        """Write the result of the finished run.
+
+        Args:
+            result: The result.
+            failure: Why the command failed; "" if it did not fail.
+
+        Raises:
+            TypeError: JSON cannot represent the result.
+        """
         content = {"arguments": dict(self.arguments), "device": self.device, "result": result, "failure": failure}
         # The result is written last: a record without it is incomplete.
         (self.directory / RESULT).write_text(_json(content, result, "result"), encoding="utf-8")
 
 
 def execute(callable_: Callable[..., object], subject: object, folder: RunFolder) -> None:
-    """Call the configured function of a run, and record its result and trace.
+    """Call the function that executes a run, and record its result and trace.
 
     Args:
         callable_: Called as `callable_(subject, device=, directory=, trace=, **arguments)`.
@@ -76,7 +84,7 @@ def execute(callable_: Callable[..., object], subject: object, folder: RunFolder
         folder: The folder in which the run is recorded.
 
     Raises:
-        TypeError: The result or an event is not JSON.
+        TypeError: JSON cannot represent the result or an event.
     """
     folder.begin()
     with _trace(folder.directory / TRACE) as trace:
@@ -89,11 +97,12 @@ def execute(callable_: Callable[..., object], subject: object, folder: RunFolder
 def execute_command(command: Sequence[str], environment: Mapping[str, str], folder: RunFolder) -> None:
     """Run a training command under observation; record its traces, its output, and an event for each optimizer step.
 
-    If it fails, the reason is recorded, and the traces until then can be judged.
+    If the command fails, the reason is recorded. The traces that the command left before the failure can be judged.
 
     Args:
-        command: The words of the command; `{name}` is replaced by an argument, `{directory}` by the folder of files.
-        environment: Environment variables in addition to the variables of this process.
+        command: The words of the command. `{name}` is replaced by the argument `name`, and `{directory}` by the folder
+            for the files of the run.
+        environment: Environment variables that are set in addition to the variables of this process.
         folder: The folder in which the run is recorded.
     """
     from pv.observe import launch
@@ -101,7 +110,7 @@ def execute_command(command: Sequence[str], environment: Mapping[str, str], fold
 
     folder.begin()
     (folder.directory / OBSERVED).mkdir()
-    # Word by word, without a shell: a value with spaces stays one argument.
+    # Words are passed without a shell, so a value with spaces stays one argument.
     words = [fill_placeholders(word, {**folder.arguments, "directory": str(folder.files)}) for word in command]
     variables = {**os.environ, **environment}
     variables |= launch.environment(folder.directory / OBSERVED, inherited=variables)
@@ -127,7 +136,7 @@ def execute_command(command: Sequence[str], environment: Mapping[str, str], fold
 
 
 def fill_placeholders(word: str, arguments: Mapping[str, object]) -> str:
-    """Return a word of a command with the value of an argument in place of each `{name}`; other braces stay."""
+    """Replace every `{name}` in a word by the argument `name`; leave braces that name no argument unchanged."""
 
     def value(match: re.Match[str]) -> str:
         argument = arguments.get(match[1], match[0])
@@ -138,6 +147,7 @@ def fill_placeholders(word: str, arguments: Mapping[str, object]) -> str:
 
 @contextmanager
 def _trace(path: Path) -> Iterator[Callable[[Mapping[str, object]], None]]:
+    """Open the file of a trace; yield a function that appends one event to the file."""
     with path.open("w", encoding="utf-8") as file:
         yield lambda event: _append(file, event)
 
@@ -151,18 +161,18 @@ def _json(content: object, part: object, name: str) -> str:
 
     Args:
         content: The object to write.
-        part: The part of it that comes from user code.
+        part: The part of `content` that comes from user code.
         name: The name of the part, for messages.
 
     Raises:
-        TypeError: JSON cannot represent a value of the part; the text names the value, and what to write instead.
+        TypeError: JSON cannot represent a value of the part. The message names the value and a replacement.
     """
     try:
         return json.dumps(content)
     except (TypeError, ValueError) as error:
         path, value = next(_non_json_values(part, name), (name, part))
         kind = type(value).__name__
-        raise TypeError(f"{path} is a {kind}, which JSON does not have: {_replacement_hint(path, value)}") from error
+        raise TypeError(f"{path} is a {kind}, which JSON cannot represent: {_replacement_hint(path, value)}") from error
 
 
 def _non_json_values(value: object, path: str) -> Iterator[tuple[str, object]]:
@@ -195,7 +205,7 @@ def _replacement_hint(path: str, value: object) -> str:
 
 
 def read(directory: Path) -> RunRecord:
-    """Return the run that `execute` recorded in `directory`."""
+    """Return the record that `execute` or `execute_command` wrote to `directory`."""
     content = json.loads((directory / RESULT).read_text(encoding="utf-8"))
     lines = (directory / TRACE).read_text(encoding="utf-8").splitlines()
     return RunRecord(
@@ -210,7 +220,7 @@ def read(directory: Path) -> RunRecord:
 
 
 def _observed_run(folder: Path, *, complete: bool) -> object:
-    """Return the run that is built from the traces of a command; None for the run of a function."""
+    """Return the `Run` that is built from the traces of a command; None for the run of a function."""
     if not folder.is_dir():
         return None
     from pv.suites.training_run.run import read_folder

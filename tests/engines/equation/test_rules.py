@@ -124,7 +124,7 @@ def test_change_of_a_used_equation_changes_the_fingerprint(tmp_path: Path) -> No
     [
         ("base.twice", "bass.twice", "PV187 unknown contract 'bass' in 'use'; did you mean 'base'?"),
         ("base.twice", "base.twic", "PV187 unknown executable equation 'twic' of base; did you mean 'twice'?"),
-        ("fourfold:", "twice:", "PV187 duplicate equation 'twice': base.twice brings another one; rename one of"),
+        ("fourfold:", "twice:", "PV187 duplicate equation 'twice': base.twice is a different one; rename one of"),
     ],
 )
 def test_use_that_does_not_fit_is_a_lint_error(tmp_path: Path, old: str, new: str, says: str) -> None:
@@ -136,5 +136,5 @@ def test_circle_is_a_lint_error_of_each_contract_in_it(tmp_path: Path) -> None:
     use = "use: [user.fourfold]\n"
     problems = messages(tmp_path, base=("twice", BASE + use), user=OF_USER, outside=("fourfold", use))
     circles = ("base -> user -> base", "user -> base -> user")
-    expected = [f"PV187 circular 'use': {circle}; move the equation to one of them" for circle in circles]
+    expected = [f"PV187 circular 'use': {circle}; move the equation to one of these contracts" for circle in circles]
     assert [text for text in problems if "circular" in text] == expected

@@ -88,7 +88,7 @@ def compares(n: int) -> bool:
     return n == 1
 
 
-HIDDEN = r"\Aan example failed, and the test passed: .*{}$".format
+HIDDEN = r"\Aan example failed, but the test passed: .*{}$".format
 RETURNED = r"\ATypeError: the test returned a value of type bool: assert the claim"
 
 
@@ -153,6 +153,15 @@ def test_the_end_of_what_the_failing_example_printed_is_kept() -> None:
         raise AssertionError
 
     assert attack(falsify)[0]["printed"].endswith("x\nthe last line\n")
+
+
+def test_streamed_counterexample_has_the_output_of_its_own_example(capsys: Any) -> None:
+    def falsify(n: int) -> None:
+        print(n)
+        assert n < 10
+
+    _, records = attack(given(n=st.integers(0, 1000))(falsify))
+    assert records.kept[0]["printed"] == f"{records.kept[0]['arguments']['n']}\n"
 
 
 def test_labelled_draws_and_the_output_of_the_failing_example_are_shown(capsys: Any) -> None:

@@ -26,16 +26,18 @@ def test_a_run_that_changes_its_arguments_changes_no_recorded_ones(tmp_path: Pat
 
 RECORDED = RunRecord(arguments={}, device="cpu", directory=Path(), result=None, trace=(), observed=None, failure="")
 NOT_JSON = {
-    "result is a object, which JSON does not have: return text, numbers, booleans, None, lists": object(),
-    "result['loss'] is a Tensor, which JSON does not have: return `result['loss'].item()`": {"loss": torch.tensor(1.0)},
-    "result['parts'][1] is a Tensor, which JSON does not have: return `result['parts'][1].tolist()`": {
+    "result is a object, which JSON cannot represent: return text, numbers, booleans, None, lists": object(),
+    "result['loss'] is a Tensor, which JSON cannot represent: return `result['loss'].item()`": {
+        "loss": torch.tensor(1.0)
+    },
+    "result['parts'][1] is a Tensor, which JSON cannot represent: return `result['parts'][1].tolist()`": {
         "parts": [1, torch.ones(2)]
     },
-    "result is a Tensor, which JSON does not have: return `result.item()`": torch.ones(1),
-    "result[1] is a RunRecord, which JSON does not have: return `dataclasses.asdict(result[1])`": (0, RECORDED),
-    "result['at'] is a PosixPath, which JSON does not have: return `str(result['at'])`": {"at": Path("a")},
-    "the key (1, 2) of result is a tuple, which JSON does not have": {(1, 2): 0},
-    "result['seen'] is a set, which JSON does not have: return `sorted(result['seen'])`": {"seen": {1, 2}},
+    "result is a Tensor, which JSON cannot represent: return `result.item()`": torch.ones(1),
+    "result[1] is a RunRecord, which JSON cannot represent: return `dataclasses.asdict(result[1])`": (0, RECORDED),
+    "result['at'] is a PosixPath, which JSON cannot represent: return `str(result['at'])`": {"at": Path("a")},
+    "the key (1, 2) of result is a tuple, which JSON cannot represent": {(1, 2): 0},
+    "result['seen'] is a set, which JSON cannot represent: return `sorted(result['seen'])`": {"seen": {1, 2}},
 }
 
 
