@@ -286,8 +286,9 @@ def complete_logits(top_k: TopK, student_BTV: Tensor, temperature: float) -> Ten
         raise SettingError(
             f"the teacher's outputs are for temperature {top_k.temperature:g}, the step has {temperature:g}"
         )
-    # For the tokens of the tail, log p_j = log p_tail + log q_j - log q_tail. Here log p and log q are correct up to one
-    # constant per row. The constant of log q cancels out; the constant of log p has no effect on a softmax.
+    # For the tokens of the tail, log p_j = log p_tail + log q_j - log q_tail. Both log p and log q are computed up to a
+    # constant per row: the constant of log q cancels out, and the constant of log p has no effect on a softmax.
+
 
     tokens_BTK, V = top_k.tokens.long(), student_BTV.shape[-1]
     dtype = torch.promote_types(torch.promote_types(student_BTV.dtype, top_k.logits.dtype), torch.float32)
