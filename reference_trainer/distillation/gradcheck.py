@@ -114,4 +114,3 @@ def differences(device: torch.device, shape: tuple[int, int, int], seed: int) ->
     for temperature in (0.25, 1.0, 2.0, 4.0, 20.0):
         settings = {"temperature": temperature, "ce_weight": 0.3, "kd_weight": 0.7}
         yield temperature, relative_difference(student_BTV, teacher_BTV, labels_BT, **settings)
-

@@ -128,5 +128,4 @@ def _check_inputs(saved: SavedWeights, digests: Mapping[str, str]) -> None:
         if conditions.get(name, digest) != digest:
             raise CheckpointError(
                 f"{saved.path} was saved with {name} {conditions[name]}, which is now {digest}; expected the same input"
-
             )

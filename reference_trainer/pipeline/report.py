@@ -227,7 +227,6 @@ def resume_note(resumed: TrainState, schedule: Schedule) -> str | None:
         return (
             f"a callback had stopped the run at step {position.step}, so it takes no further step; to continue the "
             "training, use --rewind --resume with an earlier checkpoint, or begin a new run with --init-from"
-
         )
     if position.step >= schedule.total_steps or position.event is Event.TRAIN_END:
         return f"the run had ended with step {position.step}, so it takes no further step"
