@@ -300,12 +300,3 @@ def complete_logits(top_k: TopK, student_BTV: Tensor, temperature: float) -> Ten
     log_p_BTV = torch.where(q_tail_BT1 == -torch.inf, equal_BT1, log_q_BTV + (p_tail_BT1 - q_tail_BT1))
     # Back to logits, which the loss divides by the temperature again.
     return log_p_BTV.mul_(temperature).scatter_(-1, tokens_BTK, top_k.logits.to(dtype))
-
-
-def teacher_logits(teacher: Teacher | TopKTeacher, batch: Batch, student_BTV: Tensor, temperature: float) -> Tensor:
-    """Return the teacher's logits [B, T, V] on the student's device; for a `TopKTeacher`, as `complete_logits` does."""
-
-    if isinstance(teacher, TopKTeacher):
-        return complete_logits(teacher.top_k(batch).to(student_BTV.device), student_BTV, temperature)
-    teacher_BTV = checked_logits("teacher", teacher.logits(batch), batch.tokens, teacher.vocab_size)
-    return teacher_BTV.to(student_BTV.device)

@@ -20,7 +20,8 @@ from reference_trainer.callbacks.progress import (
 )
 from reference_trainer.distillation.gradcheck import AGREE, relative_difference
 from reference_trainer.distillation.objective import Weights
-from reference_trainer.distillation.protocols import Batch, Student, Teacher, teacher_logits
+from reference_trainer.distillation.protocols import Batch, Student, Teacher
+from reference_trainer.distillation.step import run_teacher, whole_logits
 from reference_trainer.distillation.universal import AlignedTeacher, Frozen
 from reference_trainer.errors import LogitsError, SmokeError
 from reference_trainer.training.evaluation import evaluate
@@ -116,7 +117,8 @@ def gradient_difference(student: Student, teacher: Frozen, batch: Batch, weights
     if isinstance(teacher, AlignedTeacher):  # the training differentiates the universal distance by autograd too
         arguments["kd_weight"] = 0.0
         return relative_difference(student_BTV[:, :-1], student_BTV[:, :-1], batch.labels[:, 1:], **arguments)
-    teacher_BTV = teacher_logits(teacher, batch, student_BTV, weights.temperature)
+    output, _ = run_teacher(teacher, batch, chunked=False, with_states=False)
+    teacher_BTV = whole_logits(output, student_BTV, weights)
     return relative_difference(student_BTV[:, :-1], teacher_BTV[:, :-1], batch.labels[:, 1:], **arguments)
 
 
