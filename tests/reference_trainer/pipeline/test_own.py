@@ -162,7 +162,7 @@ def test_own_model_without_a_load_is_no_source(folder: Path) -> None:
 
 
 def test_student_without_a_parameter_to_train_is_refused_before_the_training(folder: Path) -> None:
-    with pytest.raises(SettingError, match="Frozen has a student, Table, without a parameter that requires a gradient"):
+    with pytest.raises(SettingError, match="the student of Frozen, a Table, has no parameter that requires a gradient"):
         distill(Settings(parts="mine:Frozen", device="cpu", out=Path("out")), lines=SilentLines())
     assert not Path("out").exists()
 
