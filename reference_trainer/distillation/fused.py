@@ -84,7 +84,6 @@ def row_loss(  # type: ignore[no-untyped-def]  # triton reads annotations as its
         gradient = tl.where(is_scored, gradient, 0.0)
         tl.store(student + at, gradient.to(student.dtype.element_ty), mask=at < vocabulary)
     # tl.max ignores NaN, but the sums do not. If a logit is NaN, store NaN as the largest logit: the caller refuses it.
-
     is_nan_s, is_nan_t = (s_sum != s_sum) & (s_max < float("inf")), (t_sum_tau != t_sum_tau) & (t_max < float("inf"))
     tl.store(numbers + row, tl.log(s_sum) + s_max - label_logit)
     tl.store(numbers + rows + row, divergence)
@@ -119,7 +118,6 @@ def fused_loss(
     Returns:
         float64 [4, C]: the cross-entropy in nats, KL(teacher || student) at the temperature in nats, the largest logit
         of the student, and the largest logit of the teacher. A term whose weight is 0 is 0.
-
     """
     C, V = student_CV.shape
     numbers_4C = torch.empty(4, C, dtype=torch.float32, device=student_CV.device)

@@ -17,7 +17,6 @@ from reference_trainer.distillation.objective import IGNORE_INDEX, Weights
 
 # Larger than the rounding error of V products in float64, and smaller than the difference by an additional factor tau,
 # which is 0.5 or more.
-
 AGREE = 1e-10
 
 

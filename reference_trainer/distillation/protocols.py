@@ -288,7 +288,6 @@ def complete_logits(top_k: TopK, student_BTV: Tensor, temperature: float) -> Ten
         )
     # For the tokens of the tail, log p_j = log p_tail + log q_j - log q_tail. Both log p and log q are computed up to a
     # constant per row: the constant of log q cancels out, and the constant of log p has no effect on a softmax.
-
     tokens_BTK, V = top_k.tokens.long(), student_BTV.shape[-1]
     dtype = torch.promote_types(torch.promote_types(student_BTV.dtype, top_k.logits.dtype), torch.float32)
     log_q_BTV = (student_BTV - student_BTV.amax(-1, keepdim=True)).to(dtype).div_(temperature)

@@ -317,7 +317,7 @@ def _run_forward(model: str, module: nn.Module, batch: Batch, **options: bool) -
 
     model: "teacher" or "student", for messages.
     """
-    device = _device_of(module)
+    device = device_of(module)
     tokens_BT = queued_copy(batch.tokens, device)
     if batch.segments is None:
         return module(tokens_BT, **options)
@@ -357,7 +357,7 @@ def _outputs_with_states(model: str, module: nn.Module, batch: Batch, vocab_size
     return Outputs(logits_BTV, states)
 
 
-def _device_of(module: nn.Module) -> torch.device:
+def device_of(module: nn.Module) -> torch.device:
     """Return the device of the first parameter or buffer; the CPU if the module has neither."""
     for tensor in (*module.parameters(), *module.buffers()):
         return tensor.device

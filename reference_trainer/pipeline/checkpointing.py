@@ -176,12 +176,19 @@ def open_checkpoint(directory: Path, resume: Path | None, *, rewinding: bool) ->
 
 
 def read_with_hint(read: Callable[[Path], Result], path: Path) -> Result:
-    """Return `read(path)`. If `path` is the output directory of a run, errors suggest its latest checkpoint."""
+    """Return `read(path)`, and add the result of `hint_at_latest` to errors."""
     try:
         return read(path)
     except CheckpointError as error:
-        latest = path / CHECKPOINTS / f"{RUN_ID}-latest"
-        raise CheckpointError(f"{error}; did you mean {latest}?" if latest.is_dir() else str(error)) from error
+        raise CheckpointError(f"{error}{hint_at_latest(path)}") from error
+
+
+def hint_at_latest(path: Path) -> str:
+    """Return a hint at the latest checkpoint if the path is an output or checkpoint directory of a run, else ""."""
+    for checkpoint in (path / CHECKPOINTS / f"{RUN_ID}-latest", path / f"{RUN_ID}-latest"):
+        if os.path.isdir(checkpoint):  # noqa: PTH112  (Path.is_dir raises for a name that is too long)
+            return f"; did you mean {checkpoint}?"
+    return ""
 
 
 def _hint_at_previous(path: Path) -> str:

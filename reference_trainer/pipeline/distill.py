@@ -145,7 +145,7 @@ class Distillation(Run):
         initial = InitialWeights(self)
         initial.load_into("student", self.student, self.lines)
         notes = self._notes()
-        # The trace file may be in the output directory, so it is created after `claim`, which expects an empty one.
+        # The trace file may be in the output directory, so create it after `claim`, which expects an empty directory.
         file_callbacks = self.ranks.run_on_all(partial(self.files.callbacks, self.contexts))
         if settings.run.smoke is not None:
             self.lines.write(SMOKE_START_LINE.format(steps=settings.run.smoke))
@@ -226,13 +226,12 @@ class Distillation(Run):
         order = torch.arange(len(rows), device="cpu")
         if not any(is_scored(rows.batch(order, position)) for position in range(1, rows.batches + 1)):
             raise DataError(
-                f"none of the {len(rows)} rows to train on has a token to predict: all labels after the first of a row "
-                f"are masked; check the masks of the data, or use a larger --length"
+                f"none of the {len(rows)} rows to train on has a token to predict: in every row, all labels after the "
+                f"first are masked; check the masks of the data, or use a larger --length"
             )
 
     def check_metric(self, metric: str, used_by: str = "best_metric") -> None:
         """Raise `SettingError` if evaluations do not measure the metric, unless a subclass overrides `evaluate`."""
-
         if "evaluate" not in self.replaced:
             settings = self.settings
             aligned = settings.teacher.cross_tokenizer and settings.student.model is not None
@@ -290,23 +289,24 @@ class Distillation(Run):
         return None if self.outputs is None else self.outputs.manifest.top_k
 
     def with_one_vocabulary(self, learner: EvaluatedStudent) -> tuple[Frozen, EvaluatedStudent]:
-        """Return the wrapped teacher, and the wrapped student `learner`; both have the same vocabulary size."""
-        mode, wrap = self.settings.teacher.share_vocabulary, partial(computing_in, self.settings.run.dtype)
+        """Return the wrapped teacher and the wrapped student; with `share_vocabulary`, of the same vocabulary size.
+
+        learner: the wrapped student, before its vocabulary changes.
+        """
+        mode = self.settings.teacher.share_vocabulary
         if self.outputs is not None:
             teacher: Frozen = stored_teacher(self.outputs)
         elif self.served is not None:
             teacher = self.served
-        elif self.pairs is not None:
-            module = ModuleTeacher(wrap(self.teacher), self.teacher_vocab_size(), note=self.lines.write)
-            teacher = AlignedTeacher(module, self.pairs)
-        elif mode is None:
-            teacher = ModuleTeacher(wrap(self.teacher), self.vocab_size, note=self.lines.write)
         else:
-            self.check_tokens()
-            teacher = ModuleTeacher(wrap(self.teacher), self.teacher_vocab_size(), note=self.lines.write)
-        if mode is None or isinstance(teacher, AlignedTeacher):
-            return teacher, learner
-        return share_vocabulary(teacher, learner, mode)
+            size = self.vocab_size if mode is None and self.pairs is None else self.teacher_vocab_size()
+            module = computing_in(self.settings.run.dtype, self.teacher)
+            teacher = ModuleTeacher(module, size, note=self.lines.write)
+            if self.pairs is not None:
+                return AlignedTeacher(teacher, self.pairs), learner
+            if mode is not None:
+                self.check_tokens()
+        return (teacher, learner) if mode is None else share_vocabulary(teacher, learner, mode)
 
     def run(self) -> TrainResult:
         """Train the student. Raise as `loop.train`."""
@@ -439,7 +439,6 @@ class Distillation(Run):
 
     def _evaluate_all_ranks(self) -> dict[str, MetricSum]:
         """Return the result of `evaluate`. Raise, on all ranks, if it is invalid or differs between ranks."""
-
         with evaluation_mode([self.student, self.teacher], self.device):
             sums = self.evaluate()
         self.ranks.run_on_all(partial(check_sums, sums, type(self).__name__))
@@ -501,7 +500,6 @@ class Distillation(Run):
 
     def _running_teacher(self) -> nn.Module | None:
         """Return the teacher if it runs and the loss of any step needs it, else None."""
-
         last = self.schedule.planned_steps
         is_run = self.outputs is None and self.served is None and objective(self.settings).needs_teacher(1, last, last)
         return self.teacher if is_run else None

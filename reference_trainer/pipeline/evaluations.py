@@ -170,7 +170,6 @@ def eval_config(run: Run, *, whole: bool, teacher: str | None, top_k: int | None
         top_k: The number of tokens kept in the teacher's outputs; None for all logits.
     """
     # Settings without an effect become None or 0: evaluations that differ only in such settings have equal identities.
-
     settings, digests = run.settings, run.digests
     data = digests.get("data_sha256")
     vocabulary: str | None = None if teacher is None else settings.teacher.share_vocabulary

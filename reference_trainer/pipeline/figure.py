@@ -83,7 +83,6 @@ def _panel(panel: Axes, name: str, runs: Sequence[PlottedRun]) -> None:
 
 def _line(panel: Axes, steps: list[int], values: list[float], style: _LineStyle) -> None:
     """Draw the values of a run over its steps. Values that are not finite are crosses at the bottom of the panel."""
-
     points = list(zip(steps, values, strict=True))
     finite = thin_out([(step, value) for step, value in points if math.isfinite(value)])
     crosses = thin_out([(step, 0.02) for step, value in points if not math.isfinite(value)])
@@ -133,7 +132,6 @@ class _LineStyle(TypedDict):
 
 def _line_style(index: int) -> _LineStyle:
     """Return the style of the line of a run, by the index of the run."""
-
     return {"color": _COLOURS[index], "linestyle": _STYLES[index % len(_STYLES)], "linewidth": 1.4}
 
 

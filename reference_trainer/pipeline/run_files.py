@@ -233,6 +233,5 @@ class RunFiles:
 
 def _set_aside(checkpoints: Checkpoints, start: int | None) -> str | None:
     """Call `Checkpoints.rewind`, and convert its result to JSON."""
-
     aside = checkpoints.rewind(start)
     return None if aside is None else str(aside)

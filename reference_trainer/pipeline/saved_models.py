@@ -31,7 +31,7 @@ from reference_trainer.errors import DataError, ModelFileError, SettingError, Tr
 from reference_trainer.models.decoder import Decoder
 from reference_trainer.models.placement import computing_in, cpu_threads, device_name, usable_device
 from reference_trainer.pipeline.checkpoint_list import checkpoint_student
-from reference_trainer.pipeline.checkpointing import CHECKPOINTS, RUN_ID
+from reference_trainer.pipeline.checkpointing import hint_at_latest
 from reference_trainer.pipeline.custom_class import checkpoint_module, create_run
 from reference_trainer.pipeline.distill import Distillation
 from reference_trainer.pipeline.evaluations import EvalConfig, check_sums, eval_config, evaluation_mode
@@ -221,30 +221,22 @@ def load_saved(path: Path, run: Run) -> nn.Module:
         return run.saved_model(path)
     if not os.path.isfile(path / MANIFEST):  # noqa: PTH113  (Path.is_file raises for a name that is too long)
         raise ModelFileError(
-            f"{path} has no {MANIFEST}{similar_path(path)}; expected a model or a checkpoint{_hint(path)}"
+            f"{path} has no {MANIFEST}{similar_path(path)}; expected a model or a checkpoint{hint_at_latest(path)}"
         )
     return checkpoint_student(read_weights(path))  # raises an error that names the missing file
 
 
 def _load_custom(path: Path, run: Run) -> nn.Module:
-    """Load a model by custom parts. Every error contains the path and the result of `_hint`."""
+    """Load a model by custom parts. Every error contains the path and the result of `hint_at_latest`."""
     try:
         return run.saved_model(path)
     except TrainerError as error:
-        if hint := _hint(path):
+        if hint := hint_at_latest(path):
             error.add_note(hint.removeprefix("; "))
         raise
     except Exception as error:  # raised by custom code or a library
         reason = f"{type(error).__name__}: {first_line(error)}"
-        raise ModelFileError(f"{type(run).__name__} cannot load {path}: {reason}{_hint(path)}") from error
-
-
-def _hint(path: Path) -> str:
-    """Return a hint at the latest checkpoint if the path is an output or checkpoint directory of a run, else ""."""
-    for checkpoint in (path / CHECKPOINTS / f"{RUN_ID}-latest", path / f"{RUN_ID}-latest"):
-        if os.path.isdir(checkpoint):  # noqa: PTH112  (Path.is_dir raises for a name that is too long)
-            return f"; did you mean {checkpoint}?"
-    return ""
+        raise ModelFileError(f"{type(run).__name__} cannot load {path}: {reason}{hint_at_latest(path)}") from error
 
 
 RUN_SETTINGS = ("length", "documents", "separator", "dtype", "share_vocabulary", "accept_depth")

@@ -100,7 +100,6 @@ def verdict(checks: Sequence[Check]) -> tuple[str, ...]:
 
 def peak_memory_bytes(device: torch.device) -> int:
     """Return the peak memory so far in bytes: of the tensors on a CUDA device, else of this process."""
-
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # kibibytes on Linux

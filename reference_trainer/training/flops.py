@@ -10,7 +10,7 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from reference_trainer.distillation.providers import evaluating
+from reference_trainer.distillation.providers import device_of, evaluating
 from reference_trainer.errors import first_line
 
 LONGEST_ROW = 512  # largest number of tokens on which `row_flops` runs a model
@@ -77,9 +77,9 @@ def _count_row(teacher: nn.Module | None, student: nn.Module, tokens_1T: Tensor)
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.random.fork_rng():
         if teacher is not None:
             with torch.no_grad(), evaluating(teacher):
-                teacher(row_1T.to(_device(teacher)))
+                teacher(row_1T.to(device_of(teacher)))
         with torch.enable_grad(), evaluating(student):
-            output = student(row_1T.to(_device(student)))
+            output = student(row_1T.to(device_of(student)))
             logits_1TV = output if isinstance(output, Tensor) else output.logits
             trained = [parameter for parameter in student.parameters() if parameter.requires_grad]
             # `grad` and not `backward`, which would add to `.grad`.
@@ -95,10 +95,6 @@ def estimated_flops(teacher: nn.Module | None, student: nn.Module, tokens_BT: Te
     modules = (teacher or nn.Module(), student)
     N_teacher, N_student = (sum(parameter.numel() for parameter in module.parameters()) for module in modules)
     return (2 * N_teacher + 6 * N_student) * tokens_BT.numel()
-
-
-def _device(module: nn.Module) -> torch.device:
-    return next(module.parameters()).device
 
 
 def _logits(module: nn.Module, shape: tuple[int, int]) -> Tensor:

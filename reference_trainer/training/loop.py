@@ -334,7 +334,6 @@ class _Run:
     def _after_backward(self, micro_batch: int, sums: Mapping[str, Tensor], count: Tensor) -> None:
         def batch_metrics() -> dict[str, float]:
             # Called only if a callback reads the metrics, because `tolist` waits for the device.
-
             loss, tokens = torch.stack([sums["loss"], count]).tolist()
             return {"tokens": int(tokens), "loss": loss / tokens} if tokens else {"tokens": 0}
 
