@@ -34,7 +34,7 @@ WAIT_S = 10.0
 """Seconds that a run waits for all its observers together, at a checkpoint and at its end."""
 _LOG = logging.getLogger("reference_trainer.observers")
 _stuck: list[Delivery] = []
-"""Deliveries whose observer was still running when they were closed."""
+"""Deliveries that were closed while a hook of their observer was running."""
 
 
 class Observer(Callback):
@@ -284,7 +284,7 @@ class Callbacks:
                 callback.load_state_dict(json.loads(states[name]))
 
     def _controls(self) -> Iterator[tuple[str, Callback]]:
-        """Yield the control callbacks with their names, such as `EarlyStopping 1` for the first one of this class."""
+        """Yield the control callbacks with names, such as `EarlyStopping 1` for the first callback of this class."""
         seen: Counter[str] = Counter()
         for callback, delivery in self._registered:
             name = type(callback).__qualname__

@@ -10,7 +10,7 @@ No tensor has rows x vocabulary elements: neither the logits of a model nor thei
 A module offers its output layer by a method `get_output_embeddings` that returns an `nn.Linear`. The causal models of
 transformers and `models.decoder` have this method. For a wrapper such as DDP, the method of the wrapped module is used.
 The layer is tested once, and replaced during a forward. If the module's `config` has a scale or a soft cap for logits,
-the loss applies it to each chunk, and its derivative to the gradient.
+the loss rescales the logits of each chunk, and multiplies their gradient by the derivative.
 
 Shape letters: B batch, T position, P = B * T rows, N chosen rows, C rows of a chunk, V vocabulary, W width, K values of
 a row, such as its loss.

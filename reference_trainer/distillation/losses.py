@@ -80,7 +80,7 @@ __all__ = [
 ]
 
 KINDS = 4
-"""Number of kinds of a fault: 0 no fault, 1 a largest logit of NaN or any other fault, 2 one of +inf, 3 one of -inf."""
+"""Number of kinds of a fault: 0 no fault; 1, 2 and 3 a largest logit of NaN, +inf and -inf; 1 also any other fault."""
 
 
 def check_tensors(student_BTV: Tensor, teacher_BTV: Tensor, labels_BT: Tensor) -> None:

@@ -51,7 +51,7 @@ def _time(saved_at: float | None) -> str:
 
 
 def _state(entry: CheckpointEntry, checkpoints: Sequence[CheckpointEntry]) -> str:
-    """Return "damaged" with the fault, or "whole", with "latest" and "best" if they apply within the run."""
+    """Return "damaged" with the fault, or "whole", marked as "latest" or "best" if it is so within its run."""
     if entry.fault is not None:
         return f"damaged: {entry.fault}"
     # The newest undamaged checkpoint contains the best step of the run.

@@ -298,7 +298,7 @@ class Checkpoints:
     custom_settings: Mapping[str, str] = field(default_factory=dict)
     """The settings that name the class or model of a custom student; an export needs them."""
     settings: Mapping[str, object] = field(default_factory=dict)
-    """The settings that a resumed run takes unless they are overridden."""
+    """The settings that a resumed run takes from the checkpoint unless they are set explicitly."""
     started_step: int = 0
     """The step of the last save that was started."""
 

@@ -82,7 +82,7 @@ def distill(
     launcher such as `torchrun` started train together: all return the same result; only rank 0 writes files and lines.
 
     Args:
-        settings: The settings. A resumed run takes the settings that are not set explicitly from its checkpoint.
+        settings: The settings. In a resumed run, settings without an explicit value are taken from the checkpoint.
         callbacks: Called after the built-in `ProgressCallback`.
         lines: The writer of all lines; by default to standard output.
         clock: Returns a time in seconds, by which the training of the student is measured.
@@ -98,12 +98,12 @@ def distill(
         TrainerError: As `loop.train`.
         KeyboardInterrupt: With the note `interrupts.WRITTEN` if the model was written.
     """
-    # Two nested `with` blocks: if an interrupt arrives while the inner block closes the contexts of the run, the outer
-    # block closes the remaining ones.
     settings = resumed_settings(settings)
     distillation = create_run(
         settings, Distillation, callbacks=callbacks, lines=lines, clock=clock, environment=environment
     )
+    # Two nested `with` blocks: if an interrupt arrives while the inner block closes the contexts of the run, the outer
+    # block closes the remaining contexts.
     with distillation as run, run:
         run.prepare()
         return run.conclude(run.run())
@@ -165,7 +165,7 @@ class Distillation(Run):
         # 3. The optimizer. Then the state of a resumed run is loaded into modules and optimizer.
         self.optimizer = self.make_optimizer([*self.student.parameters(), *self.features.parameters])
         self.checkpoints = self._checkpoints()
-        self._optimizer = describe_optimizer(self.optimizer, self.checkpoints.modules)
+        self._optimizer_description = describe_optimizer(self.optimizer, self.checkpoints.modules)
         self.checkpoints.initial = initial.identity
         self.ranks.check_equal(self.checkpoints.conditions)
         self.resumed = self.files.restore(self.checkpoints, self.schedule)
@@ -367,7 +367,7 @@ class Distillation(Run):
         with self._resumable():
             held_back = self._evaluate_all_ranks()
         self.outermost.enter_context(note_interrupts(self.directory))  # active until all other contexts are closed
-        fields = {"unit": self.unit, "optimizer": self._optimizer, **self.digests}
+        fields = {"unit": self.unit, "optimizer": self._optimizer_description, **self.digests}
         teacher = self.digests["teacher_sha256"]
         fields["evaluation"] = eval_config(self, whole=False, teacher=teacher, top_k=self._top_k).in_json()
         content = manifest(self.settings, self.device, result, held_back, **fields)

@@ -396,10 +396,10 @@ class Run:
 
     @contextmanager
     def stop_requests(self) -> Iterator[Callable[[], bool]]:
-        """Yield a function that returns whether the run must save a checkpoint and stop. It is called once per step.
+        """Yield a function, called once per step, that returns whether the run must save a checkpoint and stop.
 
-        If the run saves checkpoints, the function returns True after an interrupt. Else it returns False, and an
-        interrupt raises `KeyboardInterrupt`.
+        If the run saves checkpoints, the function returns True after an interrupt. Else the function returns False, and
+        an interrupt raises `KeyboardInterrupt`.
         """
         if not self.schedule.save_every:
             yield lambda: False

@@ -92,7 +92,7 @@ def _claim(run: Distillation) -> bool:
 
 
 class _OutputWriter:
-    """Compute the outputs of one teacher and write them. All ranks call every method unless its docstring differs.
+    """Compute the outputs of one teacher and write them. All ranks call every method, except as a docstring notes.
 
     Args:
         run: The run, with its teacher.

@@ -106,7 +106,7 @@ class RunFiles:
 
     Attributes:
         directory: The output directory; None for a smoke run, which creates no files.
-        resuming: The checkpoint to resume from; None without one, and before `claim`.
+        resuming: The checkpoint to resume from; None for a new run, and before `claim`.
     """
 
     def __init__(self, settings: Settings, ranks: Ranks, lines: Lines) -> None:
@@ -128,7 +128,7 @@ class RunFiles:
         return 0 if self._metrics is None else self._metrics.length
 
     def claim(self, contexts: ExitStack) -> None:
-        """Claim the output directory, and open the checkpoint to resume from; refuse settings that it does not allow.
+        """Claim the output directory, and open the checkpoint to resume from; refuse settings that it contradicts.
 
         Call this method before data and models are read, because reading them may take long.
         """

@@ -181,7 +181,7 @@ class Evaluator:
         return sums
 
     def _load_teacher(self) -> ScoredModel | None:
-        """Return the teacher that custom parts create, or the saved one in the settings; None if there is neither."""
+        """Return the teacher that custom parts create, or the saved teacher of the settings; None without a teacher."""
         run, settings = self.run, self.run.settings
         if settings.run.parts is not None and "make_teacher" in run.replaced:
             run.teacher = run.make_teacher()

@@ -52,7 +52,7 @@ def heads_for(width: int) -> int:
 def load_teacher(directory: Path, *, any_vocabulary: bool = False) -> Decoder:
     """Return the teacher in `directory`.
 
-    Raise `ModelFileError` if it cannot be read or, without `any_vocabulary`, if its tokens are not bytes.
+    Raise `ModelFileError` if the teacher cannot be read or, without `any_vocabulary`, if its tokens are not bytes.
     """
     teacher = load_decoder(directory)
     if teacher.config.vocab_size != VOCABULARY and not any_vocabulary:

@@ -58,7 +58,8 @@ def evaluate(
         weights: The arguments of the loss.
         parallel: The ranks that share the batches. All ranks must call this function. They run the same number of
             forwards, and their sums are reduced at the end.
-        accept_depth: The largest depth of `count_accepted`: the sum is its hits, the count its trials. 0 leaves it out.
+        accept_depth: The largest depth of `count_accepted`. For every depth from 1, the sum is the number of hits, and
+            the count is the number of trials.
 
     Returns:
         Sums and counts by name. Sums with a count of 0 are left out; empty if no token is scored.

@@ -206,7 +206,7 @@ class Record:
             **self.identity,
             **self._step_values(event),
             "hook": event.value,
-            # The step of the position is the last one whose update was made.
+            # `position.step` is the last step whose update was made.
             "step": position.step + 1 if event in _BEFORE_UPDATE else position.step,
             "epoch": position.epoch,
             "micro_batch": micro_batch,
