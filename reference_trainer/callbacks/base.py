@@ -19,7 +19,7 @@ from reference_trainer.errors import CallbackError, CallbackNote
 from reference_trainer.plan.schedule import Action, Event
 
 
-class _Readable:
+class _LazyAttributes:
     """Attributes that are computed when they are first read.
 
     Attributes:
@@ -44,7 +44,7 @@ class _Readable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Context(_Readable):
+class Context(_LazyAttributes):
     """State of a run at an event. All fields are set on every rank.
 
     Memory, and values on the device, are read when a hook first reads them. On several ranks, loss, best_loss, tokens

@@ -55,9 +55,9 @@ def row_loss(  # type: ignore[no-untyped-def]  # triton reads annotations as its
     s_max, t_max = minus_inf, minus_inf
     s_sum, s_sum_tau, t_sum_tau = 0.0, 0.0, 0.0
     for begin in range(0, vocabulary, TILE):
-        at = begin + offsets
-        s = tl.load(student + at, mask=at < vocabulary, other=minus_inf).to(tl.float32)
-        t = tl.load(teacher + at, mask=at < vocabulary, other=minus_inf).to(tl.float32)
+        tokens = begin + offsets
+        s = tl.load(student + tokens, mask=tokens < vocabulary, other=minus_inf).to(tl.float32)
+        t = tl.load(teacher + tokens, mask=tokens < vocabulary, other=minus_inf).to(tl.float32)
         s_next, t_next = tl.maximum(s_max, tl.max(s, 0)), tl.maximum(t_max, tl.max(t, 0))
         # Before the first finite logit the maximum is -inf, and -inf - -inf would be NaN.
         s_shift, t_shift = tl.where(s_next == minus_inf, 0.0, s_next), tl.where(t_next == minus_inf, 0.0, t_next)
@@ -67,22 +67,22 @@ def row_loss(  # type: ignore[no-untyped-def]  # triton reads annotations as its
         s_max, t_max = s_next, t_next
     # Pass 2. For the capped logits x, the derivative is
     # kd_weight * tau * (q - p) + ce_weight * (softmax(x) - onehot(label)).
-    s_log, t_log = tl.log(s_sum_tau), tl.log(t_sum_tau)
+    log_s_sum, log_t_sum = tl.log(s_sum_tau), tl.log(t_sum_tau)
     is_scored, factor = tl.load(scored + row), tl.load(scale)
     divergence = 0.0
     for begin in range(0, vocabulary, TILE):
-        at = begin + offsets
-        s = tl.load(student + at, mask=at < vocabulary, other=minus_inf).to(tl.float32)
-        t = tl.load(teacher + at, mask=at < vocabulary, other=minus_inf).to(tl.float32)
-        log_q, log_p = (s - s_max) / tau - s_log, (t - t_max) / tau - t_log
+        tokens = begin + offsets
+        s = tl.load(student + tokens, mask=tokens < vocabulary, other=minus_inf).to(tl.float32)
+        t = tl.load(teacher + tokens, mask=tokens < vocabulary, other=minus_inf).to(tl.float32)
+        log_q, log_p = (s - s_max) / tau - log_s_sum, (t - t_max) / tau - log_t_sum
         q, p = tl.exp(log_q), tl.exp(log_p)
         divergence += tl.sum(tl.where(p > 0, p * (log_p - log_q), 0.0), 0)
-        ce_gradient = tl.exp(s - s_max) / s_sum - tl.where(at == label, 1.0, 0.0)
+        ce_gradient = tl.exp(s - s_max) / s_sum - tl.where(tokens == label, 1.0, 0.0)
         gradient = (kd_weight * tau * (q - p) + ce_weight * ce_gradient) * factor
         if HAS_CAP:  # x = cap * tanh(y / cap) has the derivative 1 - (x / cap)^2
             gradient *= 1 - (s / cap) * (s / cap)
         gradient = tl.where(is_scored, gradient, 0.0)
-        tl.store(student + at, gradient.to(student.dtype.element_ty), mask=at < vocabulary)
+        tl.store(student + tokens, gradient.to(student.dtype.element_ty), mask=tokens < vocabulary)
     # tl.max ignores NaN, but the sums do not. If a logit is NaN, store NaN as the largest logit: the caller refuses it.
     is_nan_s, is_nan_t = (s_sum != s_sum) & (s_max < float("inf")), (t_sum_tau != t_sum_tau) & (t_max < float("inf"))
     tl.store(numbers + row, tl.log(s_sum) + s_max - label_logit)

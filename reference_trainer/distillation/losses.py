@@ -369,7 +369,7 @@ class BlockwiseLoss:
         with _one_thread() if device.type == "cpu" else nullcontext():
             places_N = self.scored_P.nonzero()[:, 0] if select else torch.arange(P, device=device)
             blocks = _blocks(places_N, self.size, is_arange=not select)
-            numbers_KN = torch.cat([torch.stack(self.block(at_C)) for at_C in blocks], 1)
+            numbers_KN = torch.cat([torch.stack(self.block(rows_C)) for rows_C in blocks], 1)
             if self.scale is not None:
                 self.clear(P - len(places_N) if select else None)
             numbers_KP = numbers_KN.new_zeros(len(numbers_KN), P).index_copy_(1, places_N, numbers_KN)
@@ -384,7 +384,7 @@ class BlockwiseLoss:
             # Sorting by the mask puts the unscored rows first.
             gradient_PV.index_fill_(0, self.scored_P.byte().argsort()[:count], 0)
 
-    def block(self, at_C: slice | Tensor) -> list[Tensor]:
+    def block(self, rows_C: slice | Tensor) -> list[Tensor]:
         """Write the gradient of a block; return the numbers of its rows, K tensors, float64 [C].
 
         The numbers are, in the order of `RowLosses`, the two terms and, if requested, the five metrics; then the
@@ -392,10 +392,10 @@ class BlockwiseLoss:
         """
         # The functions of `divergences` overwrite their arguments, so the order matters: cross-entropy and metrics read
         # the unscaled logits; then the logits are divided by the temperature; then derivatives replace the logits.
-        weights, labels_C1 = self.weights, self.labels_P1[at_C]
+        weights, labels_C1 = self.weights, self.labels_P1[rows_C]
         student_CV, teacher_CV, hard_CV, spare_CV, other_CV = self.blocks[:, : len(labels_C1)]
-        max_student_C = _read(self.student_PV, at_C, student_CV)
-        max_teacher_C = _read(self.teacher_PV, at_C, teacher_CV)
+        max_student_C = _read(self.student_PV, rows_C, student_CV)
+        max_teacher_C = _read(self.teacher_PV, rows_C, teacher_CV)
         hard_C = log_q_C = soft_C = torch.zeros_like(max_student_C)
         if weights.ce_weight or self.metrics:
             hard_C, log_q_C = cross_entropy(student_CV, labels_C1, hard_CV)
@@ -412,7 +412,7 @@ class BlockwiseLoss:
         else:
             student_CV.zero_()
         if self.scale is not None:
-            self._write(at_C, student_CV, hard_CV, self.scale)
+            self._write(rows_C, student_CV, hard_CV, self.scale)
         if self.metrics and weights.divergence == "forward_kl":
             metrics[1] = soft_C  # kl_P is the divergence
         return [hard_C, soft_C, *metrics, max_student_C, max_teacher_C]
@@ -436,21 +436,21 @@ class BlockwiseLoss:
             kl_C = forward_kl(student_CV, teacher_CV, spare_CV)
         return [kl_at_1_C, kl_C, hard_C, entropy_C, agreement_C]
 
-    def _write(self, at_C: slice | Tensor, soft_CV: Tensor, hard_CV: Tensor, scale: Tensor) -> None:
-        """Write the weighted sum of the two derivatives to the rows `at_C` of the gradient."""
+    def _write(self, rows_C: slice | Tensor, soft_CV: Tensor, hard_CV: Tensor, scale: Tensor) -> None:
+        """Write the weighted sum of the two derivatives to the rows `rows_C` of the gradient."""
         weights, gradient_PV = self.weights, self.gradient_BTV.flatten(0, 1)
         soft_CV.mul_(scale * weights.kd_weight * weights.temperature)
-        if isinstance(at_C, slice) and self.cap is None:
-            torch.addcmul(soft_CV, hard_CV, scale * weights.ce_weight, out=gradient_PV[at_C])
+        if isinstance(rows_C, slice) and self.cap is None:
+            torch.addcmul(soft_CV, hard_CV, scale * weights.ce_weight, out=gradient_PV[rows_C])
         else:
             total_CV = soft_CV.addcmul_(hard_CV, scale * weights.ce_weight)
             if self.cap is not None:  # dy/dx = 1 - (y / cap)^2; the gradient has not overwritten the logits y yet
-                squares_CV = hard_CV.copy_(self.student_PV[at_C]).div_(self.cap).square_()
+                squares_CV = hard_CV.copy_(self.student_PV[rows_C]).div_(self.cap).square_()
                 total_CV.addcmul_(total_CV, squares_CV, value=-1)
-            if isinstance(at_C, slice):
-                gradient_PV[at_C] = total_CV
+            if isinstance(rows_C, slice):
+                gradient_PV[rows_C] = total_CV
             else:
-                gradient_PV.index_copy_(0, at_C, total_CV.to(gradient_PV.dtype))
+                gradient_PV.index_copy_(0, rows_C, total_CV.to(gradient_PV.dtype))
 
 
 def _blocks(places_N: Tensor, size: int, *, is_arange: bool) -> Iterator[slice | Tensor]:
@@ -467,9 +467,9 @@ def _blocks(places_N: Tensor, size: int, *, is_arange: bool) -> Iterator[slice |
         yield slice(block[0], block[-1] + 1) if is_adjacent else places_C
 
 
-def _read(logits_PV: Tensor, at_C: slice | Tensor, out_CV: Tensor) -> Tensor:
+def _read(logits_PV: Tensor, rows_C: slice | Tensor, out_CV: Tensor) -> Tensor:
     """Copy rows to `out_CV`, minus their maximum so that `exp` cannot overflow; return the maxima, float64 [C]."""
-    rows_CV = logits_PV[at_C] if isinstance(at_C, slice) else logits_PV.index_select(0, at_C)
+    rows_CV = logits_PV[rows_C] if isinstance(rows_C, slice) else logits_PV.index_select(0, rows_C)
     maximum_C1 = rows_CV.amax(-1, keepdim=True)
     torch.sub(rows_CV, maximum_C1.to(out_CV.dtype), out=out_CV)
     return maximum_C1[:, 0].double()

@@ -119,13 +119,14 @@ class ServedTeacher:
         logits_BTK = torch.zeros(shape)
         chosen_BTK = torch.zeros(shape, dtype=torch.int32)
         rest_BT = torch.zeros(tokens_BT.shape)
-        answers = self._prompt_logprobs([tokens_BT[b, at_N].tolist() for b, at_N in prompts]) if prompts else []
-        for (b, at_N), answer in zip(prompts, answers, strict=True):
-            for position, entries in zip(at_N[:-1].tolist(), answer[1:], strict=True):
+        tokens = [tokens_BT[b, positions_N].tolist() for b, positions_N in prompts]
+        answers = self._prompt_logprobs(tokens) if prompts else []
+        for (b, positions_N), answer in zip(prompts, answers, strict=True):
+            for position, entries in zip(positions_N[:-1].tolist(), answer[1:], strict=True):
                 if scored_BT[b, position]:
                     # Subtract the largest log-probability from all; a constant does not change the softmax.
-                    tokens, logprobs = self._most_probable(entries)
-                    chosen_BTK[b, position] = torch.tensor(tokens, dtype=torch.int32)
+                    chosen, logprobs = self._most_probable(entries)
+                    chosen_BTK[b, position] = torch.tensor(chosen, dtype=torch.int32)
                     logits_BTK[b, position] = torch.tensor([logprob - logprobs[0] for logprob in logprobs])
                     tail = 1.0 - math.fsum(map(math.exp, logprobs))
                     rest_BT[b, position] = math.log(tail) - logprobs[0] if tail > 0 else -math.inf

@@ -177,10 +177,10 @@ class Record:
         steps = state.steps - last_steps
         amounts = {"steps": steps, "tokens": state.tokens - last_tokens}
         if self.step_flops is not None:  # count the operations at the first logged step only
-            began = self.clock()
+            start = self.clock()
             self.flops = self.step_flops()
             self.step_flops = None
-            self.began += self.clock() - began  # exclude the time of counting from the elapsed time
+            self.began += self.clock() - start  # exclude the time of counting from the elapsed time
         if self.flops is not None:
             amounts["flops"] = self.flops * steps
         self.metrics = state.metrics = {
