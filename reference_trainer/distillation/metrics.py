@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 def accepted_name(depth: int) -> str:
     """Return the name of the metric of a depth: the share of accepted tokens among the tokens verified at this depth.
+
     Args:
         depth: The position in the draft, from 1.
     """

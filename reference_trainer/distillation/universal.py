@@ -156,6 +156,7 @@ def answer_groups(
     tokenizers: Sequence[object], documents: Sequence[tuple[Sequence[int], Sequence[bool]]]
 ) -> list[Group]:
     """Return the groups of predicted tokens of one document, given the student's and the teacher's tokens.
+
     1. Find the answers, which are the longest runs of predicted tokens, and pair the answers of both models in order.
        Answers without a counterpart are left out.
     2. Leave out spaces and special tokens at the beginning of an answer, because templates may add them.
