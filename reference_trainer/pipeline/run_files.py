@@ -128,7 +128,7 @@ class RunFiles:
         return 0 if self._metrics is None else self._metrics.length
 
     def claim(self, contexts: ExitStack) -> None:
-        """Claim the output directory, and open the checkpoint to resume from; refuse settings that it contradicts.
+        """Claim the output directory, and open the checkpoint to resume from; refuse conflicting settings.
 
         Call this method before data and models are read, because reading them may take long.
         """

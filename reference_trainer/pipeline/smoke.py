@@ -185,7 +185,6 @@ def reporting_divergence(lines: Lines, *, smoke: bool) -> Iterator[None]:
         lines: The writer of the lines.
         smoke: Whether the run is a smoke run; else nothing is printed.
     """
-
     try:
         yield
     except LogitsError as error:

@@ -268,7 +268,6 @@ class _Run:
 
         states: the states of callbacks to save; by default their current states.
         """
-
         self.callbacks.settle()
         if saved.due:
             self.saved_step = saved.state.position.step
@@ -314,7 +313,7 @@ class _Run:
         raise StopRequestedError(f"stopped on request{failed}") from failure
 
     def _save_last_step(self) -> None:
-        """Save the last step if checkpoints are enabled or requested, and this process took the step without a save."""
+        """Save the last step if this process took the step and has not saved it, and saves are enabled or requested."""
         step = self.state.position.step
         is_wanted = self.schedule.save_every or Action.SAVE in self.state.position.asked
         if self.save is not None and is_wanted and step not in (self.start_step, self.saved_step):
@@ -323,7 +322,7 @@ class _Run:
     # `Update.take_step` calls the methods below at the events within a step.
 
     def before_forward(self, micro_batch: int) -> None:
-        if self.update.optimizer is None:  # the student updates itself
+        if self.update.optimizer is None:  # the student changes its weights in its backward
             self.resume_position = None
         self._call_within(Event.BEFORE_FORWARD, micro_batch + 1)
 
