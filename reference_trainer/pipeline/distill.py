@@ -16,7 +16,7 @@ from reference_trainer.callbacks.base import Callback
 from reference_trainer.callbacks.progress import SMOKE_START_LINE, BarCallback, Lines, ProgressCallback, SilentLines
 from reference_trainer.config.settings import Settings, find_unused
 from reference_trainer.data.text import Rows
-from reference_trainer.distillation.protocols import EvaluatedStudent
+from reference_trainer.distillation.protocols import EvaluatedStudent, Teacher, TopKTeacher
 from reference_trainer.distillation.providers import ModuleStudent, ModuleTeacher
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.distillation.universal import AlignedTeacher, Frozen
@@ -295,7 +295,7 @@ class Distillation(Run):
         """
         mode = self.settings.teacher.share_vocabulary
         if self.outputs is not None:
-            teacher: Frozen = stored_teacher(self.outputs)
+            teacher: Teacher | TopKTeacher = stored_teacher(self.outputs)
         elif self.served is not None:
             teacher = self.served
         else:
