@@ -111,6 +111,7 @@ def differences(device: torch.device, shape: tuple[int, int, int], seed: int) ->
     )
     labels_BT = torch.randint(shape[2], shape[:2], generator=generator).to(device)
     for temperature in (0.25, 1.0, 2.0, 4.0, 20.0):
-        yield temperature, relative_difference(
+        difference = relative_difference(
             student_BTV, teacher_BTV, labels_BT, temperature=temperature, ce_weight=0.3, kd_weight=0.7
         )
+        yield temperature, difference
