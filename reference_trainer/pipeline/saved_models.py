@@ -22,10 +22,9 @@ from reference_trainer.config.kinds import path_in_json
 from reference_trainer.config.settings import FIELDS, Settings
 from reference_trainer.distillation.metrics import accepted_name, derive_metrics
 from reference_trainer.distillation.objective import Weights
-from reference_trainer.distillation.protocols import Batch
+from reference_trainer.distillation.protocols import Batch, Teacher, TopKTeacher
 from reference_trainer.distillation.providers import ModuleStudent, ModuleTeacher
 from reference_trainer.distillation.step import MetricSum
-from reference_trainer.distillation.universal import AlignedTeacher, Frozen
 from reference_trainer.distillation.vocabulary import share_vocabulary
 from reference_trainer.errors import DataError, ModelFileError, SettingError, TrainerError, first_line, similar_path
 from reference_trainer.models.decoder import Decoder
@@ -157,11 +156,9 @@ class Evaluator:
         settings, rows, outputs = self.run.settings, self.run.held_back, self.outputs
         has_teacher = self.teacher is not None or outputs is not None
         # Without a teacher, compare the student with itself; the sums that need a teacher are left out below.
-        frozen: Frozen = self.teacher or student
-        if outputs is not None:
-            frozen = stored_teacher(outputs)
+        frozen: Teacher | TopKTeacher = (self.teacher or student) if outputs is None else stored_teacher(outputs)
         learner: Any = student
-        if has_teacher and settings.teacher.share_vocabulary is not None and not isinstance(frozen, AlignedTeacher):
+        if has_teacher and settings.teacher.share_vocabulary is not None:
             frozen, learner = share_vocabulary(frozen, learner, settings.teacher.share_vocabulary)
         top_k = None if outputs is None else outputs.manifest.top_k
         weights = AT_ONE if top_k is None else replace(AT_ONE, temperature=settings.objective.temperature)
