@@ -296,8 +296,8 @@ def as_callbacks(callbacks: Iterable[Callback]) -> tuple[Callback, ...]:
     properties and attributes that are not callable are accepted.
     """
     if not isinstance(callbacks, Iterable):
-        kind = type(callbacks).__name__
-        raise CallbackError(f"callbacks is a {kind}; expected a list of instances of reference_trainer's Callback")
+        name = type(callbacks).__name__
+        raise CallbackError(f"callbacks is a {name}; expected a list of instances of reference_trainer's Callback")
     callbacks = tuple(callbacks)  # iterate only once: a generator would be empty after the check
     for position, callback in enumerate(callbacks, start=1):
         if not isinstance(callback, Callback):
@@ -317,8 +317,8 @@ def _refuse_unknown_hooks(callback: Callback, position: int) -> None:
     hooks = [event.value for event in Event]
     for name in dir(callback):
         if name.startswith("on_") and name not in hooks and _is_method(callback, name):
-            kind = type(callback).__name__
-            raise CallbackError(f"callback {position}: unknown hook {name!r} of {kind} ({_hint(name)})")
+            owner = type(callback).__name__
+            raise CallbackError(f"callback {position}: unknown hook {name!r} of {owner} ({_hint(name)})")
 
 
 def _is_method(callback: Callback, name: str) -> bool:

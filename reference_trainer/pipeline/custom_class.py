@@ -36,10 +36,10 @@ def find_parts(settings: Settings) -> tuple[Callable[..., Any], dict[str, object
     hugging_face = None if settings.student.model is None else import_object("student", HUGGING_FACE)
     if settings.run.parts is None:
         return None if hugging_face is None else (hugging_face, {})
-    kind = import_object("parts", settings.run.parts)
-    if not (isinstance(kind, type) and issubclass(kind, Run)):
+    run_class = import_object("parts", settings.run.parts)
+    if not (isinstance(run_class, type) and issubclass(run_class, Run)):
         raise SettingError(f"parts: {settings.run.parts} is not a subclass of reference_trainer's Distillation")
-    if hugging_face is not None and not issubclass(kind, hugging_face):
+    if hugging_face is not None and not issubclass(run_class, hugging_face):
         raise SettingError(
             f"conflicting settings: 'parts' is {settings.run.parts} and 'student' is {settings.student.model}; "
             "make 'parts' a subclass of reference_trainer's HuggingFace, or set only one of them: every other class "
@@ -47,10 +47,10 @@ def find_parts(settings: Settings) -> tuple[Callable[..., Any], dict[str, object
         )
     arguments: dict[str, object] = json.loads(settings.run.arguments or "{}")
     try:
-        inspect.signature(kind).bind(settings, **arguments)
+        inspect.signature(run_class).bind(settings, **arguments)
     except TypeError as error:
         raise SettingError(f"parts: cannot create {settings.run.parts}: {error}; see --arguments") from error
-    return kind, arguments
+    return run_class, arguments
 
 
 def create_run(settings: Settings, default: type[AnyRun], **options: Unpack[RunOptions]) -> AnyRun:
@@ -65,9 +65,9 @@ def create_run(settings: Settings, default: type[AnyRun], **options: Unpack[RunO
         SettingError: As `find_parts`, and if the class that the settings name raises `TypeError`.
     """
     custom_class, arguments = find_parts(settings) or (None, {})
-    kind: Callable[..., AnyRun] = custom_class or default
+    run_class: Callable[..., AnyRun] = custom_class or default
     try:
-        run: AnyRun = kind(settings, **arguments, **options)
+        run: AnyRun = run_class(settings, **arguments, **options)
         return run
     except TypeError as error:
         if settings.run.parts is None:

@@ -297,9 +297,9 @@ class Run:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.contexts.__exit__(kind, error, traceback)
+        self.contexts.__exit__(error_type, error, traceback)
 
     def enter_context(self, context: AbstractContextManager[Entered]) -> Entered:
         """Enter a context that is exited at the end of the run; return its value."""

@@ -377,10 +377,10 @@ def _setting_names(recorded: Mapping[str, object]) -> Sequence[str]:
 def _student_of_transformers(path: Path) -> dict[str, object]:
     """Return the setting `student` for a directory with a model of transformers; {} for other models."""
     try:
-        kind = json.loads((path / CONFIG).read_text(encoding="utf-8")).get("model_type", MODEL_TYPE)
+        model_type = json.loads((path / CONFIG).read_text(encoding="utf-8")).get("model_type", MODEL_TYPE)
     except (OSError, ValueError, AttributeError, RecursionError):
         return {}
-    return {} if kind == MODEL_TYPE else {"student": str(path)}
+    return {} if model_type == MODEL_TYPE else {"student": str(path)}
 
 
 def evaluate_saved(
@@ -423,9 +423,9 @@ def evaluate_saved(
         if settings.teacher.model is not None:
             raise SettingError("conflicting settings: give one of 'teacher' and 'teacher_outputs'")
         settings = _with_outputs(settings, outputs)
-    kind = Run if outputs is None else Distillation
+    run_class = Run if outputs is None else Distillation
     threads = cpu_threads(settings.run.threads, environment)
-    with threads, create_run(settings, kind, lines=SilentLines()) as run:
+    with threads, create_run(settings, run_class, lines=SilentLines()) as run:
         evaluator = Evaluator(run, settings, whole=whole, outputs=outputs)
         models: list[EvaluatedModel] = []
         teacher = None
