@@ -214,7 +214,7 @@ class RunOptions(TypedDict, total=False):
 
 
 class Run:
-    """The state and the parts of a run. `Distillation` trains with them.
+    """The state and the parts of a run; `Distillation` adds the training.
 
     The methods from `make_batches` to `saved_digest` delegate to the parts. A subclass may override single methods:
     parts call these methods of the run, never methods of each other.
