@@ -279,7 +279,7 @@ def _unfinished(directory: Path) -> Path:
 WRONG: dict[str, tuple[Callable[[Path], Path], Callable[[Path], dict[str, Any]], str]] = {
     "a changed model": (lambda d: _flipped(model(d, 1)), lambda d: {}, "model-1"),
     "a changed checkpoint": (lambda d: _flipped(checkpoint(d, 1)), lambda d: {}, "student-step1"),
-    "a checkpoint of an own model": (_of_another_package, lambda d: {}, "no student of this package"),
+    "a checkpoint of an own model": (_of_another_package, lambda d: {}, "no student of reference_trainer"),
     "a directory that is missing": (lambda d: d / "missing", lambda d: {}, "missing"),
     "too few tokens": (lambda d: model(d, 1, TOKENS - 1), lambda d: {}, "byte 39, and "),
     "logits that are not finite": (lambda d: model(d, 1, broken=True), lambda d: {}, "model-1"),

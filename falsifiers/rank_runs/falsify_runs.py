@@ -528,7 +528,7 @@ def _assert_divided(where: str, path: Path, weights: dict[str, Tensor]) -> None:
 def _assert_one_writer(where: str, ends: Sequence[Ended]) -> None:
     for rank, end in enumerate(ends):
         lines = end.lines.splitlines()
-        trained = sum("training one" in line for line in lines)
+        trained = sum("training a teacher" in line for line in lines)
         assert bool(lines) == (rank == 0), f"{where}: rank {rank} wrote {len(lines)} lines: {lines[:2]}"
         assert trained == (rank == 0), f"{where}: rank {rank} trained {trained} teachers"
         assert_same(f"{where}: after the run, rank {rank} beside rank 0", end.weights, ends[0].weights)

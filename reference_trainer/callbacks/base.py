@@ -19,7 +19,7 @@ from reference_trainer.errors import CallbackError, CallbackNote
 from reference_trainer.plan.schedule import Action, Event
 
 
-class _Readable:
+class _LazyAttributes:
     """Attributes that are computed when they are first read.
 
     Attributes:
@@ -44,7 +44,7 @@ class _Readable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Context(_Readable):
+class Context(_LazyAttributes):
     """State of a run at an event. All fields are set on every rank.
 
     Memory, and values on the device, are read when a hook first reads them. On several ranks, loss, best_loss, tokens
@@ -54,15 +54,15 @@ class Context(_Readable):
     Attributes:
         step: From `on_step_begin` to `on_step_end` the number of the step, from 1; elsewhere the number of optimizer
             steps taken.
-        epoch: The present epoch, from 1; 0 before the first.
+        epoch: The current epoch, from 1; 0 before the first.
         hook: The name of the hook.
         micro_batch: In `on_before_forward` and `on_after_backward` the number of the micro-batch in the step, from 1;
             elsewhere None.
         loss: Nats per scored token of the last step, before its update; at `on_epoch_end` the mean over all scored
             tokens of the epoch. None if no token was scored.
-        learning_rate: The rate of the last step taken; None before the first.
+        learning_rate: The learning rate of the last step taken; None before the first step.
         best_loss: The smallest finite loss of a step so far.
-        elapsed_s: Seconds since `on_train_begin`, including the earlier runs of a resumed run.
+        elapsed_s: Seconds since `on_train_begin`; in a resumed run, including the seconds before its checkpoint.
         tokens: The number of scored tokens so far, of all ranks.
         sequences: The number of sequences so far, of all ranks.
         epochs: The number of planned epochs.
@@ -75,12 +75,14 @@ class Context(_Readable):
         batch_metrics: In `on_after_backward`, loss and tokens of the micro-batch on this rank; elsewhere empty.
         validation_metrics: After an evaluation, its metrics until `on_step_end`; elsewhere empty.
         checkpoint_path: After a save, the path of the checkpoint until `on_step_end`; elsewhere None.
-        memory: Bytes that this process has allocated on the GPU it computes on, or in main memory.
+        memory: Bytes that PyTorch has allocated on the GPU of this process; without a GPU, the process's bytes in main
+            memory, or None if unknown.
         rank: The number of this process, from 0.
         local_rank: The number of this process on its machine, from 0.
         world_size: The number of processes.
         run: The name of the run.
-        attempt: The number of this start of the run. It is larger in a resumed run, which repeats events.
+        attempt: A number of this start of the run, larger than the numbers of earlier starts. It distinguishes the
+            events that a resumed run repeats.
     """
 
     step: int
@@ -110,22 +112,25 @@ class Context(_Readable):
 
     @property
     def is_world_process_zero(self) -> bool:
-        """Whether this process is the first of all."""
+        """Return whether this process is the first of all."""
         return self.rank == 0
 
     @property
     def is_local_process_zero(self) -> bool:
-        """Whether this process is the first of its machine."""
+        """Return whether this process is the first of its machine."""
         return self.local_rank == 0
 
     @property
     def steps_per_s(self) -> float | None:
-        """Steps per second of the whole run; None if no time has passed. `metrics` has the rate since the last log."""
+        """Return the steps per second since `on_train_begin`, None if no time has passed.
+
+        `metrics` contains the steps per second since the last logged step.
+        """
         return self.step / self.elapsed_s if self.elapsed_s > 0 else None
 
     @property
     def tokens_per_s(self) -> float | None:
-        """Scored tokens per second of the whole run; None if no time has passed."""
+        """Return the scored tokens per second since `on_train_begin`; None if no time has passed."""
         return self.tokens / self.elapsed_s if self.elapsed_s > 0 else None
 
     @classmethod
@@ -135,12 +140,12 @@ class Context(_Readable):
         lazy: Mapping[str, Callable[[], object]],
         read: Callable[[], None] | None = None,
     ) -> Context:
-        """Return a context with some values that are computed or read when they are needed.
+        """Return a context in which some values are computed or read when they are first needed.
 
         Args:
             values: The values that are available now, by name.
             lazy: Functions that compute other values, by name.
-            read: Reads all remaining values, and passes them to `complete`; None if no value remains.
+            read: Reads all remaining values and passes them to `complete`; None if no value remains.
         """
         context = object.__new__(cls)  # `__init__` would require all values
         context.complete({**values, "_lazy": lazy} | ({} if read is None else {"_read": read}))
@@ -173,16 +178,16 @@ the end."""
 
 
 class Callback:
-    """Base class of callbacks: override the hooks you need. A hook that no callback overrides costs nothing.
+    """Base class of callbacks: override the hooks you need. A hook that no callback overrides costs no time.
 
-    Hooks are plain functions, and no other method may start with `on_`: `as_callbacks` refuses misspelt and
+    Hooks are plain functions, and the name of no other method may start with `on_`: `as_callbacks` refuses misspelt and
     asynchronous hooks. An exception in a hook ends the run; `on_train_end` is still called.
 
-    A SKIP or STOP that `on_step_begin` returns leaves out the step; if a later hook of the step returns it, it takes
-    effect after `on_step_end`.
-    LOG, EVALUATE and SAVE are carried out in this step if their event has not passed yet, else in the next step; a SAVE
-    after the last step is carried out at the end of the run. If one rank returns an action, all ranks carry it out:
-    with several ranks up to one step later, and on several GPUs up to two steps later.
+    If `on_step_begin` returns SKIP or STOP, the step is not taken. If a later hook of the step returns SKIP or STOP,
+    the action takes effect after `on_step_end`. LOG, EVALUATE and SAVE are carried out in the current step if their
+    event has not passed yet, else in the next step; a SAVE after the last step is carried out at the end of the run. If
+    one rank returns an action, all ranks carry it out: up to one step later on several ranks, and up to two steps later
+    on several GPUs.
 
     In a resumed run, `on_train_begin` is followed by `on_save`, if the checkpoint is in the output directory of this
     run, and by `on_step_end` of the saved step.
@@ -198,10 +203,10 @@ class Callback:
     priority: int = 0
 
     def attach(self, pipeline: object) -> None:
-        """Called once with the prepared `Distillation`, before its training; not called by a bare `loop.train`."""
+        """Called once with the prepared `Distillation`, before the training. `loop.train` does not call this method."""
 
     def state_dict(self) -> Mapping[str, object]:
-        """Return the state to save in checkpoints, as JSON values; empty by default. Not called for observers."""
+        """Return the state to save in checkpoints, as JSON values; empty by default. Observers have no saved state."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
@@ -216,7 +221,7 @@ class Callback:
         return None
 
     def on_step_begin(self, context: Context) -> Action | None:
-        """Called before each step, with its number. SKIP or STOP leaves out the step: `on_epoch_end` is next."""
+        """Called before each step, with its number. SKIP or STOP prevents the step: `on_epoch_end` is next."""
         return None
 
     def on_before_forward(self, context: Context) -> Action | None:
@@ -246,8 +251,8 @@ class Callback:
     def on_save(self, context: Context) -> None:
         """Called after each checkpoint, with its path, on every rank.
 
-        The return value must be None, because a resumed run could not restore it. The file may still be written in the
-        background.
+        The hook must return None, because a resumed run could not restore an action. The files may still be written in
+        the background.
         """
 
     def on_step_end(self, context: Context) -> Action | None:
@@ -259,7 +264,7 @@ class Callback:
         return None
 
     def on_train_end(self, context: Context) -> None:
-        """Called exactly once at the end of the run, also after an exception or after exceptions of other callbacks."""
+        """Called exactly once at the end of the run, also if the run or `on_train_end` of another callback raised."""
 
 
 def event_of(hook: Event | str) -> Event:
@@ -291,9 +296,9 @@ def as_callbacks(callbacks: Iterable[Callback]) -> tuple[Callback, ...]:
     properties and attributes that are not callable are accepted.
     """
     if not isinstance(callbacks, Iterable):
-        kind = type(callbacks).__name__
-        raise CallbackError(f"callbacks is a {kind}; expected a list of instances of reference_trainer's Callback")
-    callbacks = tuple(callbacks)  # consumed once: a generator would be empty after the check
+        name = type(callbacks).__name__
+        raise CallbackError(f"callbacks is a {name}; expected a list of instances of reference_trainer's Callback")
+    callbacks = tuple(callbacks)  # iterate only once: a generator would be empty after the check
     for position, callback in enumerate(callbacks, start=1):
         if not isinstance(callback, Callback):
             actual = f"the class {callback.__name__}" if isinstance(callback, type) else f"a {type(callback).__name__}"
@@ -312,8 +317,8 @@ def _refuse_unknown_hooks(callback: Callback, position: int) -> None:
     hooks = [event.value for event in Event]
     for name in dir(callback):
         if name.startswith("on_") and name not in hooks and _is_method(callback, name):
-            kind = type(callback).__name__
-            raise CallbackError(f"callback {position}: unknown hook {name!r} of {kind} ({_hint(name)})")
+            owner = type(callback).__name__
+            raise CallbackError(f"callback {position}: unknown hook {name!r} of {owner} ({_hint(name)})")
 
 
 def _is_method(callback: Callback, name: str) -> bool:
@@ -336,32 +341,32 @@ def _refuse_unawaited_hooks(callback: Callback, position: int) -> None:
 def call_hooks(callbacks: Sequence[Callback], event: Event, context: Context) -> Action:
     """Call the hook of an event on every callback, in order, with its own context; return the union of all actions.
 
-    Raise `CallbackError` if a hook returns anything but an `Action` or None, and anything but None from a hook of
-    `SILENT`. Exceptions of hooks propagate; an exception of a callback of another package gets a `CallbackNote`.
+    Raise `CallbackError` if a hook returns anything but an `Action` or None, or if a hook of an event in `SILENT` does
+    not return None. Exceptions of hooks propagate; if the callback belongs to another package, with a `CallbackNote`.
     """
-    united = Action.CONTINUE
+    actions = Action.CONTINUE
     for callback in callbacks:
         try:
-            answer = getattr(callback, event.value)(context.for_hook())
+            result = getattr(callback, event.value)(context.for_hook())
         except Exception as error:
             _note_hook(callback, event, error)
             raise
-        if answer is not None and (event in SILENT or not isinstance(answer, Action)):
+        if result is not None and (event in SILENT or not isinstance(result, Action)):
             names = ", ".join(f"Action.{name}" for name in Action.__members__)
             expected = "None" if event in SILENT else f"{names}, several of them or None"
-            raise CallbackError(f"{type(callback).__name__}.{event.value} returned {answer!r}; expected {expected}")
-        united |= answer or Action.CONTINUE
-    return united
+            raise CallbackError(f"{type(callback).__name__}.{event.value} returned {result!r}; expected {expected}")
+        actions |= result or Action.CONTINUE
+    return actions
 
 
 def _note_hook(callback: Callback, event: Event, error: BaseException) -> None:
-    """Add a note with the hook to an exception that it raised, unless the callback is part of this package."""
+    """Add a note with the name of the hook to an exception of the hook, unless the callback belongs to this package."""
     if callback.__module__.partition(".")[0] != __name__.partition(".")[0]:
         error.add_note(CallbackNote(f"raised by {type(callback).__name__}.{event.value}"))
 
 
 def call_train_end(callbacks: Sequence[Callback], context: Context, cause: BaseException | None) -> None:
-    """Call `on_train_end` of every callback, also if others raise.
+    """Call `on_train_end` of every callback, also after an exception of another callback.
 
     Exceptions of `on_train_end` become notes on the cause, which the caller raises. Without a cause, the first such
     exception is raised, with the later exceptions as notes.

@@ -34,25 +34,25 @@ WAIT_S = 10.0
 """Seconds that a run waits for all its observers together, at a checkpoint and at its end."""
 _LOG = logging.getLogger("reference_trainer.observers")
 _stuck: list[Delivery] = []
-"""Deliveries whose observer was still running when they were closed."""
+"""Deliveries that were closed while a hook of their observer was running."""
 
 
 class Observer(Callback):
     """Base class of observers: override the hooks you need. Return values are ignored.
 
     The hooks of an observer are called in the order of the events, on its own thread. Every hook gets a deep copy of
-    the context, with all values read from the device: on a GPU, an observer of `on_step_end` costs one wait for the
-    device per step, an observer of `on_log` none. Exceptions are logged, and the run continues. An observer that waits
-    for input or output does not delay the run; one that computes in Python competes with the training for the
-    interpreter.
+    the context, with all values read from the device: on a GPU, an observer of `on_step_end` waits once for the device
+    in every step, an observer of `on_log` never. Exceptions are logged, and the run continues. An observer that waits
+    for input or output does not delay the run. An observer that computes in Python competes with the training for the
+    interpreter lock.
 
     Before it saves a checkpoint, and at its end, the run waits at most 10 s until the observers have processed all
-    earlier events. If an observer needs longer, the run no longer waits for this observer. A run that is killed and
-    resumed therefore delivers every event at least once; `context.attempt` is larger for a repeated event.
+    earlier events. If an observer needs longer, the run no longer waits for this observer. Unless events are dropped, a
+    run that is killed and resumed delivers every event at least once; `context.attempt` is larger for a repeated event.
 
     Attributes:
-        queue_limit: The largest number of queued events. Beyond it the oldest are dropped and counted; the count is
-            logged at the end.
+        queue_limit: The largest number of queued events. In a full queue, the oldest event is dropped and counted; the
+            count is logged at the end.
     """
 
     queue_limit = 10_000
@@ -61,11 +61,12 @@ class Observer(Callback):
 class Delivery(Callback):
     """The event queue of one observer, and the thread that calls its hooks. The first event starts the thread.
 
-    `_changed` guards the queue. It is notified of every event, of the close, and when the thread becomes idle.
+    `_changed` guards the queue. It is notified when an event is queued, when the queue is closed, and when the thread
+    becomes idle.
 
     Attributes:
         observer: The observer.
-        dropped: Number of events that were not delivered, because the queue was full or the final wait timed out.
+        dropped: Number of events that were not delivered because the queue was full or the final wait timed out.
     """
 
     def __init__(self, observer: Observer) -> None:
@@ -108,8 +109,7 @@ class Delivery(Callback):
             idle = self._changed.wait_for(lambda: not self._events and not self._running, wait_s)
         if not idle and not self._timed_out:
             self._timed_out = True
-            text = "observer %s takes too long, more than %g s for its events; the run does not wait for it any longer"
-            _LOG.warning(text, self.name, WAIT_S)
+            _LOG.warning("observer %s takes too long for its events; the run no longer waits for them", self.name)
         return idle
 
     def finish(self) -> None:
@@ -121,8 +121,8 @@ class Delivery(Callback):
     def close(self, until: float | None = None) -> None:
         """Deliver the queued events, at most until the time `until`, and end the thread. Later calls do nothing.
 
-        Events that are still queued then are dropped. The thread of a hook that is still running cannot be ended;
-        `leave` exits a process with such a thread.
+        Events that are still queued after that time are dropped. A thread in which a hook is still running cannot be
+        ended; `leave` exits a process with such a thread.
         """
         self.finish()
         idle = self.drain(time.monotonic() + WAIT_S if until is None else until)
@@ -150,7 +150,7 @@ class Delivery(Callback):
             atexit.register(self.close)
 
     def _deliver(self) -> None:
-        """Call the hook for every event; the loop of the thread."""
+        """Run the thread: call the hook of every queued event until the queue is closed and empty."""
         while True:
             with self._changed:
                 self._running = False
@@ -160,7 +160,7 @@ class Delivery(Callback):
                     return
                 self._running = True
                 event, context = self._events.popleft()
-            self._call(event, context)  # without the lock, so that the run can queue events meanwhile
+            self._call(event, context)  # without the lock, so that the run can queue events at the same time
 
     def _call(self, event: Event, context: Context) -> None:
         try:
@@ -173,8 +173,8 @@ class Delivery(Callback):
 def leave(code: int) -> NoReturn:
     """Exit the process with `code`. If an observer is still running, exit by `os._exit`.
 
-    At a normal exit, Python ends the remaining threads; a thread in native code, such as PyTorch's, then aborts the
-    process.
+    At a normal exit, Python ends the remaining threads. A thread that runs native code, such as PyTorch's, would then
+    abort the process.
     """
     if any(delivery.is_alive for delivery in _stuck):
         with suppress(OSError, ValueError):
@@ -213,16 +213,16 @@ class Callbacks:
         self._find_receivers()
 
     def add(self, callback: Callback) -> None:
-        """Register a callback; it is called after all present callbacks of the same priority."""
-        present = [registration.callback for registration in self._registered]
-        as_callbacks([*present, callback])  # with the present ones, so that an error has the position of this callback
+        """Register a callback, to be called after all registered callbacks of the same priority."""
+        registered = [registration.callback for registration in self._registered]
+        as_callbacks([*registered, callback])  # check all, so that an error contains the position of this callback
         self._registered += (_register(callback),)
         self._find_receivers()
 
     def remove(self, callback: Callback | type[Callback]) -> None:
-        """Remove an instance, or every instance of a type. Raise `CallbackError` if there is none.
+        """Remove an instance, or every instance of a type. Raise `CallbackError` if no such callback is registered.
 
-        A removed observer still gets the events that are queued.
+        A removed observer still receives the events that are queued.
         """
         removed = [registration for registration in self._registered if _matches(registration.callback, callback)]
         if not removed:
@@ -237,15 +237,15 @@ class Callbacks:
         self._find_receivers()
 
     def has_callbacks(self, hook: Event | str) -> bool:
-        """Return whether a callback overrides the hook. Raise `CallbackError` for an unknown one."""
+        """Return whether a callback overrides the hook. Raise `CallbackError` for an unknown hook."""
         controls, observers = self._receivers[event_of(hook)]
         return not self._closed and bool(controls or observers)
 
     def fire(self, hook: Event | str, context: Context) -> Action:
         """Call the hook on every callback that overrides it; return the union of the returned actions.
 
-        Observers get the event first, so that an exception in a control callback does not lose it. If the callbacks are
-        closed, do nothing.
+        The event is queued for observers first, so that they receive the event even if a control callback raises. After
+        `close`, do nothing.
         """
         event = event_of(hook)
         controls, observers = self._receivers[event]
@@ -284,7 +284,7 @@ class Callbacks:
                 callback.load_state_dict(json.loads(states[name]))
 
     def _controls(self) -> Iterator[tuple[str, Callback]]:
-        """Yield the control callbacks with their names, such as `EarlyStopping 1` for the first one of this class."""
+        """Yield the control callbacks with names, such as `EarlyStopping 1` for the first callback of this class."""
         seen: Counter[str] = Counter()
         for callback, delivery in self._registered:
             name = type(callback).__qualname__
@@ -293,7 +293,7 @@ class Callbacks:
                 yield f"{name} {seen[name]}", callback
 
     def close(self) -> None:
-        """Deliver the queued events within `wait_s`, and call no callback any more. Later calls do nothing."""
+        """Deliver the queued events within `wait_s`. No callback is called after that. Later calls do nothing."""
         if not self._closed:
             self._closed = True
             until = time.monotonic() + self._wait_s
@@ -304,7 +304,7 @@ class Callbacks:
         return [*self._removed, *(delivery for _, delivery in self._registered if delivery is not None)]
 
     def _find_receivers(self) -> None:
-        """Find the receivers of every event, in order; at a registration, because events are more frequent."""
+        """Find the receivers of every event, in order. Called at registrations, which are less frequent than events."""
         self._receivers: dict[Event, tuple[tuple[Callback, ...], tuple[Delivery, ...]]] = {}
         ordered = sorted(self._registered, key=lambda registration: -registration.callback.priority)
         for event in Event:

@@ -23,17 +23,17 @@ from reference_trainer.config.kinds import import_object
 from reference_trainer.errors import SettingError, similar_path
 
 LARGEST_FILE = 2**20
-"""Largest size of a file in bytes, because a device such as /dev/zero has no end."""
-_SHORTEST_SECRET = 4  # number of characters; shorter texts are words, such as a mode, which messages may show
+"""Largest size of a file in bytes. A limit is needed because a device such as /dev/zero has no end."""
+_SHORTEST_SECRET = 4  # number of characters; shorter arguments, such as the mode "min", are shown in messages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """One callback in a file.
+    """The specification of one callback in a file.
 
     Attributes:
         where: The file and the number of the callback, for messages.
-        use: The import path of its class, MODULE:CLASS.
+        use: The import path of the callback's class, MODULE:CLASS.
         arguments: The arguments of the class.
     """
 
@@ -42,7 +42,7 @@ class Spec:
     arguments: Mapping[str, object]
 
     def __repr__(self) -> str:
-        """Return the callback without the values of its arguments."""
+        """Return a text without the values of the arguments."""
         return f"Spec({self.where}: {self.use}, arguments: {', '.join(self.arguments) or 'none'})"
 
 
@@ -76,7 +76,7 @@ def read_specs(path: Path) -> tuple[Spec, ...]:
 
 
 def _spec(where: str, entry: object) -> Spec:
-    """Check an entry of the file. Raise `SettingError` if it is not a table with an import path and JSON arguments."""
+    """Return the specification of an entry. Raise `SettingError` for an invalid table, import path or argument."""
     if not isinstance(entry, dict):
         raise SettingError(f"{where} is not a table; write each callback below [[callbacks]]")
     _refuse_unknown(where, entry, ("use", "arguments"))
@@ -117,7 +117,7 @@ def check_callbacks(path: Path | None) -> None:
 
 
 def _import_class(spec: Spec) -> type[Callback]:
-    """Import the class of a callback. Raise `SettingError` if it is no subclass of `Callback`."""
+    """Import the class of a callback. Raise `SettingError` if it is not a subclass of `Callback`."""
     imported = import_object(spec.where, spec.use)
     if not (isinstance(imported, type) and issubclass(imported, Callback)):
         raise SettingError(f"{spec.where}: {spec.use} is not a subclass of reference_trainer's Callback")
@@ -125,10 +125,11 @@ def _import_class(spec: Spec) -> type[Callback]:
 
 
 def create_callback(spec: Spec) -> Callback:
-    """Return a new instance. Raise `SettingError` if it cannot be imported or created, or has invalid hooks."""
+    """Return a new callback. Raise `SettingError` if it cannot be imported or created, or has invalid hooks."""
     callback_class = _import_class(spec)
     try:
-        callback = callback_class(**json.loads(json.dumps(spec.arguments)))  # a copy, as another process would read it
+        # Pass a copy of the arguments, so that the callback cannot change `spec`.
+        callback = callback_class(**json.loads(json.dumps(spec.arguments)))
     except Exception as error:
         reason = _without_values(f"{type(error).__name__}: {error}", spec.arguments)
         raise SettingError(f"{spec.where}: cannot create {spec.use}: {reason}") from None
@@ -140,7 +141,7 @@ def create_callback(spec: Spec) -> Callback:
 
 
 def _without_values(text: str, value: object) -> str:
-    """Return the text with every string in a JSON value replaced: the error of a constructor may quote a secret."""
+    """Return the text without the strings in a JSON value, because the error of a constructor may quote a secret."""
     if isinstance(value, str) and len(value) >= _SHORTEST_SECRET:
         return text.replace(value, "...")
     if isinstance(value, dict):

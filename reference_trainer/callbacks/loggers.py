@@ -26,9 +26,9 @@ TENSORBOARD = "tensorboard"
 
 
 class Logger(Callback):
-    """Base class of callbacks that write metrics and learning rate of each logged or evaluated step, on rank 0.
+    """Base class of callbacks that write the metrics and the learning rate of logged and evaluated steps, on rank 0.
 
-    A subclass overrides `write`, and if needed `begin` and `end`.
+    A subclass overrides `write` and, if needed, `begin` and `end`.
 
     Attributes:
         settings: The settings of the run, as JSON values by name; empty before `attach` was called.
@@ -72,13 +72,13 @@ class Logger(Callback):
 
 
 class TensorBoardCallback(Logger):
-    """Writes scalars for TensorBoard.
+    """Write scalars for TensorBoard.
 
-    Every start of a run adds an event file to the directory, so two runs must not share a directory. A resumed run
-    hides the scalars of the steps that it repeats.
+    Every start of a run adds an event file to the directory, so two runs must not share a directory. When a run is
+    resumed, TensorBoard hides the scalars that the previous start wrote after the checkpoint.
 
     Args:
-        directory: Created if it is missing.
+        directory: The directory of the event files; created if it is missing.
 
     Raises:
         PackageError: If tensorboard is not installed.
@@ -117,7 +117,7 @@ class TensorBoardCallback(Logger):
 
 
 class WandbCallback(Logger):
-    """Writes to a run of Weights & Biases, whose config has the settings.
+    """Write to a run of Weights & Biases; the settings are written to its config.
 
     Every start of a run, also a resumed one, creates a W&B run in the group with the name of the output. If
     `WANDB_RUN_ID` is set, all starts write to that W&B run.
@@ -142,7 +142,7 @@ class WandbCallback(Logger):
 
 
 class MLflowCallback(Logger):
-    """Writes to a run of MLflow, whose parameters are the settings that are not None.
+    """Write to a run of MLflow; settings that are not None are written to its parameters.
 
     Every start of a run, also a resumed one, creates an MLflow run with the name of the output. If `MLFLOW_RUN_ID` is
     set, all starts write to that MLflow run.
@@ -157,7 +157,7 @@ class MLflowCallback(Logger):
 
     def begin(self, context: Context) -> None:
         self._mlflow.start_run(run_name=context.run)
-        if not context.step:  # MLflow refuses a second value of a parameter in one run
+        if not context.step:  # not again in a resumed run: MLflow refuses a second value of a parameter
             self._mlflow.log_params({name: value for name, value in self.settings.items() if value is not None})
 
     def write(self, values: Mapping[str, float], step: int) -> None:
@@ -172,7 +172,7 @@ def _import_tracker(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        if error.name != name:  # a package that the tracker needs
+        if error.name != name:  # the missing package is a dependency of the tracker
             raise PackageError(f"cannot import {name}: {error}; install it again") from error
         raise PackageError(f"{name} is not installed: pip install {name}") from error
 

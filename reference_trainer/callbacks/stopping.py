@@ -24,8 +24,8 @@ class EarlyStopping(Callback):
         patience: The number of values in a row without an improvement after which the run stops.
         min_delta: The smallest change, exclusive, that is an improvement.
         source: "evaluation" for `validation_metrics` of evaluations, "log" for `metrics` of logged steps.
-        best: The best value so far; None before the first.
-        waited: The number of values since the best one.
+        best: The best value so far; None before the first finite value.
+        waited: The number of values since the best value.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class EarlyStopping(Callback):
         self._is_restored = False
 
     def on_train_begin(self, context: Context) -> None:
-        # `load_state_dict` is called just before, in a resumed run only.
+        # In a resumed run, `load_state_dict` is called just before this hook.
         if not self._is_restored:
             self.best, self.waited = None, 0
         self._is_restored = False
@@ -63,7 +63,7 @@ class EarlyStopping(Callback):
         return self._judge(context.metrics) if self.source == "log" else None
 
     def attach(self, pipeline: Any) -> None:
-        """Raise `SettingError` for source "evaluation" if the run has no evaluations, or they lack the metric."""
+        """Raise `SettingError` if the source is "evaluation" and the run has no evaluations that measure the metric."""
         if self.source != "evaluation":
             return
         if not pipeline.settings.evaluation.every:
@@ -82,7 +82,7 @@ class EarlyStopping(Callback):
 
     @property
     def _identity(self) -> list[str]:
-        """Return metric, mode and source; a state with other ones is not restored."""
+        """Return metric, mode and source. A saved state with another identity is not restored."""
         return [self.metric, self.mode, self.source]
 
     def _judge(self, metrics: Mapping[str, float]) -> Action | None:

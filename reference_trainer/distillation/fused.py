@@ -2,11 +2,12 @@
 
 A program of the kernel handles one row, in two passes over tiles of the vocabulary:
 
-1. It computes the log-sum-exp of student and teacher, online (Milakov & Gimelshein 2018, arXiv:1805.02867).
-2. It sums the divergence, and overwrites the student's logits by their gradient.
+1. The first pass computes the log-sum-exp of student and teacher, online (Milakov & Gimelshein 2018,
+   arXiv:1805.02867).
+2. The second pass sums the divergence, and overwrites the student's logits by their gradient.
 
-The module needs triton; `heads` imports it where `heads.is_fused` holds. Shape letters: C rows of a chunk, V
-vocabulary.
+The module imports triton, so `heads` imports the module only if `heads.is_fused` returns True. Shape letters: C rows of
+a chunk, V vocabulary.
 """
 
 from __future__ import annotations
@@ -41,22 +42,22 @@ def row_loss(  # type: ignore[no-untyped-def]  # triton reads annotations as its
     HAS_CAP: tl.constexpr,
     TILE: tl.constexpr,
 ):
-    """Compute one row. The arguments are as for `fused_loss`, with sizes and strides; `numbers` is [4, rows]."""
+    """Compute one row. The arguments are those of `fused_loss`, sizes, strides, and the result `numbers` [4, rows]."""
     row = tl.program_id(0).to(tl.int64)
     student += row * student_stride
     teacher += row * teacher_stride
     offsets = tl.arange(0, TILE)
     label = tl.load(labels + row)
-    of_label = tl.load(student + label).to(tl.float32)
+    label_logit = tl.load(student + label).to(tl.float32)
     minus_inf = float("-inf")
-    # Pass 1. m is the maximum so far, and the sums are of exp(x - m) and exp((x - m) / tau). When a tile raises the
-    # maximum to m', the sums are multiplied by exp(m - m') and exp((m - m') / tau).
+    # Pass 1. With the maximum m so far, sum exp(x - m) and exp((x - m) / tau) over the logits x so far. When a tile
+    # raises the maximum to m', multiply the sums by exp(m - m') and exp((m - m') / tau).
     s_max, t_max = minus_inf, minus_inf
     s_sum, s_sum_tau, t_sum_tau = 0.0, 0.0, 0.0
     for begin in range(0, vocabulary, TILE):
-        at = begin + offsets
-        s = tl.load(student + at, mask=at < vocabulary, other=minus_inf).to(tl.float32)
-        t = tl.load(teacher + at, mask=at < vocabulary, other=minus_inf).to(tl.float32)
+        tokens = begin + offsets
+        s = tl.load(student + tokens, mask=tokens < vocabulary, other=minus_inf).to(tl.float32)
+        t = tl.load(teacher + tokens, mask=tokens < vocabulary, other=minus_inf).to(tl.float32)
         s_next, t_next = tl.maximum(s_max, tl.max(s, 0)), tl.maximum(t_max, tl.max(t, 0))
         # Before the first finite logit the maximum is -inf, and -inf - -inf would be NaN.
         s_shift, t_shift = tl.where(s_next == minus_inf, 0.0, s_next), tl.where(t_next == minus_inf, 0.0, t_next)
@@ -64,26 +65,27 @@ def row_loss(  # type: ignore[no-untyped-def]  # triton reads annotations as its
         s_sum_tau = s_sum_tau * tl.exp((s_max - s_shift) / tau) + tl.sum(tl.exp((s - s_shift) / tau), 0)
         t_sum_tau = t_sum_tau * tl.exp((t_max - t_shift) / tau) + tl.sum(tl.exp((t - t_shift) / tau), 0)
         s_max, t_max = s_next, t_next
-    # Pass 2. d loss / d x = kd_weight * tau * (q - p) + ce_weight * (softmax(x) - onehot(label)), of the capped logits.
-    s_log, t_log = tl.log(s_sum_tau), tl.log(t_sum_tau)
+    # Pass 2. For the capped logits x, the derivative is
+    # kd_weight * tau * (q - p) + ce_weight * (softmax(x) - onehot(label)).
+    log_s_sum, log_t_sum = tl.log(s_sum_tau), tl.log(t_sum_tau)
     is_scored, factor = tl.load(scored + row), tl.load(scale)
     divergence = 0.0
     for begin in range(0, vocabulary, TILE):
-        at = begin + offsets
-        s = tl.load(student + at, mask=at < vocabulary, other=minus_inf).to(tl.float32)
-        t = tl.load(teacher + at, mask=at < vocabulary, other=minus_inf).to(tl.float32)
-        log_q, log_p = (s - s_max) / tau - s_log, (t - t_max) / tau - t_log
+        tokens = begin + offsets
+        s = tl.load(student + tokens, mask=tokens < vocabulary, other=minus_inf).to(tl.float32)
+        t = tl.load(teacher + tokens, mask=tokens < vocabulary, other=minus_inf).to(tl.float32)
+        log_q, log_p = (s - s_max) / tau - log_s_sum, (t - t_max) / tau - log_t_sum
         q, p = tl.exp(log_q), tl.exp(log_p)
         divergence += tl.sum(tl.where(p > 0, p * (log_p - log_q), 0.0), 0)
-        hard = tl.exp(s - s_max) / s_sum - tl.where(at == label, 1.0, 0.0)
-        gradient = (kd_weight * tau * (q - p) + ce_weight * hard) * factor
-        if HAS_CAP:  # dy/dx = 1 - (y / cap)^2
+        ce_gradient = tl.exp(s - s_max) / s_sum - tl.where(tokens == label, 1.0, 0.0)
+        gradient = (kd_weight * tau * (q - p) + ce_weight * ce_gradient) * factor
+        if HAS_CAP:  # x = cap * tanh(y / cap) has the derivative 1 - (x / cap)^2
             gradient *= 1 - (s / cap) * (s / cap)
         gradient = tl.where(is_scored, gradient, 0.0)
-        tl.store(student + at, gradient.to(student.dtype.element_ty), mask=at < vocabulary)
-    # tl.max ignores NaN, but the sums do not: report NaN as the largest logit, so that the caller can refuse it.
+        tl.store(student + tokens, gradient.to(student.dtype.element_ty), mask=tokens < vocabulary)
+    # tl.max ignores NaN, but the sums do not. If a logit is NaN, store NaN as the largest logit: the caller refuses it.
     is_nan_s, is_nan_t = (s_sum != s_sum) & (s_max < float("inf")), (t_sum_tau != t_sum_tau) & (t_max < float("inf"))
-    tl.store(numbers + row, tl.log(s_sum) + s_max - of_label)
+    tl.store(numbers + row, tl.log(s_sum) + s_max - label_logit)
     tl.store(numbers + rows + row, divergence)
     tl.store(numbers + 2 * rows + row, tl.where(is_nan_s, float("nan"), s_max))
     tl.store(numbers + 3 * rows + row, tl.where(is_nan_t, float("nan"), t_max))
@@ -100,21 +102,22 @@ def fused_loss(
 ) -> Tensor:
     """Return cross-entropy and forward KL of each row, and overwrite the student's logits by their gradient.
 
-    The gradient is `scale` times the gradient of ce_weight * cross-entropy + kd_weight * tau^2 * KL, in float32.
-    Unscored rows have zeros, in the result and in the gradient.
+    The gradient is `scale` times the gradient of ce_weight * cross-entropy + kd_weight * tau^2 * KL. It is computed in
+    float32 and rounded to the dtype of the logits. In unscored rows, results and gradient are 0.
 
     Args:
         student_CV: Logits, floating but not float64, with a contiguous last axis; overwritten.
-        teacher_CV: Logits of the teacher, likewise, on the same device; may be `student_CV` if kd_weight is 0.
+        teacher_CV: Logits of the teacher on the same device, floating but not float64, with a contiguous last axis. If
+            kd_weight is 0, they have no effect and may be `student_CV`.
         labels_C: int64; a label outside the vocabulary is read as the first or last token.
-        scored_C: Which rows count, bool.
+        scored_C: Whether a row is scored, bool.
         weights: The arguments of the loss, with the divergence "forward_kl".
         scale: The factor of the gradient; a tensor must be on the device of the logits.
         cap: The soft cap of the student's logits, as in `losses.BlockwiseLoss`.
 
     Returns:
-        float64 [4, C]: cross-entropy and KL(teacher || student) at the temperature, in nats, each 0 if its weight is 0;
-        then the largest logit of the student and of the teacher.
+        float64 [4, C]: the cross-entropy in nats, KL(teacher || student) at the temperature in nats, the largest logit
+        of the student, and the largest logit of the teacher. A term whose weight is 0 is 0.
     """
     C, V = student_CV.shape
     numbers_4C = torch.empty(4, C, dtype=torch.float32, device=student_CV.device)

@@ -1,16 +1,16 @@
-"""The loss of large vocabularies in chunks: logits are formed from hidden states for some rows at a time.
+"""Compute the loss for a large vocabulary in chunks: form the logits of some rows at a time from hidden states.
 
 No tensor has rows x vocabulary elements: neither the logits of a model nor their gradient. For every chunk:
 
-1. Multiply hidden states by the weights of the output layer, which gives the logits of the chunk.
+1. Multiply hidden states by the weights of the output layer: the product is the logits of the chunk.
 2. Compute the same loss as for all logits (`losses.loss_by_blocks`); its gradient overwrites the student's logits.
-3. Multiply the gradient of the logits by weights and hidden states, which gives the gradients of hidden states and
-   weights. Gradients of weights are summed in float32 or wider.
+3. Multiply the gradient of the logits by the weights, which gives the gradient of the hidden states, and by the hidden
+   states, which gives the gradient of the weights. Gradients of weights are summed in float32 or wider.
 
-A module offers its output layer by a method `get_output_embeddings`, as the causal models of transformers do and
-`models.decoder` does, which returns an `nn.Linear`. Of a wrapper such as DDP, the attribute `module` is used. The layer
-is tested once, and replaced during a forward. If the module's `config` has a scale or a soft cap for logits, the loss
-applies it to each chunk, and its derivative to the gradient.
+A module offers its output layer by a method `get_output_embeddings` that returns an `nn.Linear`. The causal models of
+transformers and `models.decoder` have this method. For a wrapper such as DDP, the method of the wrapped module is used.
+The layer is tested once, and replaced during a forward. If the module's `config` has a scale or a soft cap for logits,
+the loss rescales the logits of each chunk, and multiplies their gradient by the derivative.
 
 Shape letters: B batch, T position, P = B * T rows, N chosen rows, C rows of a chunk, V vocabulary, W width, K values of
 a row, such as its loss.
@@ -33,9 +33,9 @@ from reference_trainer.distillation.objective import IGNORE_INDEX, Weights
 from reference_trainer.distillation.protocols import Batch, FeaturePass, TopK, complete_logits
 
 LEAST_VOCABULARY = 8192
-"""Size of a vocabulary below which all logits are formed at once, since they take little memory."""
-LARGEST = 1000.0
-"""Largest logit that tests an output layer: so large that every usual soft cap or bound in a model changes it."""
+"""Smallest size of a vocabulary for chunks. All logits of a smaller one are formed at once: they take little memory."""
+LARGEST_TEST_LOGIT = 1000.0
+"""Largest test value of `OutputLayer.refusal_reason`: every usual soft cap or bound of a model changes it."""
 CHECKED_TOKENS = 8
 """Number of tokens of the forward that tests an output layer."""
 FUSED = "REFERENCE_TRAINER_FUSED_LOSS"
@@ -66,8 +66,8 @@ UNCHANGED = Rescaling()
 def configured_rescalings(module: nn.Module) -> list[Rescaling]:
     """Return every combination of a scale and a soft cap from the configuration of a module, or of a wrapped model.
 
-    The first is no change. A scale is listed as a factor and as a divisor, because some models multiply by the value of
-    a key and others divide by it.
+    The first one is `UNCHANGED`. A scale is listed as a factor and as a divisor, because some models multiply the
+    logits by the value of a key, and others divide by this value.
     """
     config: Any = next((part.config for part in module.modules() if hasattr(part, "config")), None)
     if hasattr(config, "get_text_config"):
@@ -99,7 +99,10 @@ class OutputLayer:
         self._rescaling = UNCHANGED
 
     def is_offered(self, batch: Batch, logits: Callable[[Batch], Tensor]) -> bool:
-        """Return whether the layer can be used. The first call tests it on the first tokens of the batch."""
+        """Return whether the layer can be used. The first call tests the layer on the first tokens of the batch.
+
+        logits: returns the logits of the model.
+        """
         if self._vocab_size < LEAST_VOCABULARY:
             return False
         if self._refusal is None:
@@ -115,10 +118,10 @@ class OutputLayer:
 
     @contextmanager
     def record_heads(self) -> Iterator[list[Head]]:
-        """Yield a list to which every forward appends the input and the weights of the layer. No logits are formed.
+        """Yield a list to which every forward of the model appends the `Head` of the layer. No logits are formed.
 
-        The weights of a sharded layer are copied in the forward, because FSDP2 frees the gathered weights after a
-        forward outside of `ranks.parallel.Parallel.window`, and gathering them again would need a communication.
+        The weights of a sharded layer are copied during the forward. Outside of `ranks.parallel.Parallel.window`, FSDP2
+        frees the gathered weights after a forward, and gathering them again would need a communication.
         """
         heads: list[Head] = []
         layer = self.find()
@@ -126,7 +129,7 @@ class OutputLayer:
 
         def append_head(layer: nn.Linear, hidden_BTW: Tensor) -> Tensor:
             head = replace(head_of(hidden_BTW, layer.weight, layer.bias), rescaling=self._rescaling)
-            if is_shard and head.weight_VW.dtype == layer.weight.dtype:  # another dtype was a copy
+            if is_shard and head.weight_VW.dtype == layer.weight.dtype:  # a change of the dtype has already copied them
                 bias_V = None if head.bias_V is None else head.bias_V.clone()
                 head = replace(head, weight_VW=head.weight_VW.clone(), bias_V=bias_V)
             heads.append(head)
@@ -137,7 +140,7 @@ class OutputLayer:
 
     @contextmanager
     def consumed(self, consume: Callable[[Head], Gradients]) -> Iterator[None]:
-        """Within the context, the layer calls `consume` and returns the zeros of `head_loss` in place of logits."""
+        """Within the context, the layer calls `consume`, and returns the zeros of `head_loss` instead of logits."""
 
         def consume_rescaled(head: Head) -> Gradients:
             return consume(replace(head, rescaling=self._rescaling))
@@ -162,7 +165,7 @@ class OutputLayer:
 
         Replace the logits of the layer by test values, so that the test does not depend on weights. The values are
         large and small enough that any soft cap, scale or bound in the model changes some of them. The model must
-        return the test values, unchanged or rescaled as its configuration says; this rescaling is stored.
+        return the test values, either unchanged or rescaled as its configuration says. Store the rescaling.
         """
         layer = self.find()
         if layer is None:
@@ -175,7 +178,7 @@ class OutputLayer:
             # Only the shape, dtype and device of the logits are used. Cubes of equally spaced numbers are dense near 0
             # and reach large values, so that a small bound and a large soft cap both change some of them.
             logits_BTV = nn.functional.linear(hidden_BTW, layer.weight, layer.bias)
-            values_V = LARGEST * torch.linspace(-1, 1, logits_BTV.shape[-1], device=logits_BTV.device) ** 3
+            values_V = LARGEST_TEST_LOGIT * torch.linspace(-1, 1, logits_BTV.shape[-1], device=logits_BTV.device) ** 3
             tested.append(values_V.to(logits_BTV.dtype).expand_as(logits_BTV))
             return tested[-1]
 
@@ -188,11 +191,11 @@ class OutputLayer:
                 if _is_rescaled(tested[0], returned_BTV, rescaling):
                     self._rescaling = rescaling
                     return ""
-        return "it changes the logits of its output layer other than by a scale and a soft cap that its config names"
+        return "it changes the logits of its output layer by more than a scale and a soft cap that its config names"
 
 
 def _is_rescaled(logits_BTV: Tensor, returned_BTV: Tensor, rescaling: Rescaling) -> bool:
-    """Return whether `returned_BTV` is the rescaled logits, up to the rounding of the four operations of a soft cap."""
+    """Return whether `returned_BTV` equals the rescaled logits, up to the rounding of a soft cap's four operations."""
     expected_BTV = rescaling.apply_(logits_BTV.to(torch.float64, copy=True))
     if rescaling == UNCHANGED:  # no operation, no rounding
         return torch.equal(returned_BTV.double(), expected_BTV)
@@ -211,7 +214,7 @@ def _first_tokens(batch: Batch) -> Batch:
 
 
 def _unwrapped(module: nn.Module) -> nn.Module:
-    """Return the model inside of wrappers such as DDP, which have no `get_output_embeddings`."""
+    """Return the model inside wrappers such as DDP. The wrappers have no method `get_output_embeddings`."""
     inner = getattr(module, "module", None)
     if not hasattr(module, "get_output_embeddings") and isinstance(inner, nn.Module):
         return _unwrapped(inner)
@@ -232,7 +235,7 @@ NO_GRADIENTS = (False, False, False)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Head:
-    """The input and the weights of an output layer: logits = hidden_PW @ weight_VW.T + bias_V, all of one dtype.
+    """The input and the weights of an output layer, of one dtype: logits = hidden_PW @ weight_VW.T + bias_V.
 
     Attributes:
         hidden_PW: The hidden states [P, W].
@@ -259,12 +262,12 @@ class Head:
     def write_logits(self, hidden_CW: Tensor, out_CV: Tensor) -> None:
         """Write the logits [C, vocab_size] of a chunk of rows to `out_CV`."""
         out_CV[:, self.logit_count :] = -torch.inf
-        weight_WV, kept_CV = self.weight_VW[: self.logit_count].t(), out_CV[:, : self.logit_count]
+        weight_WV, computed_CV = self.weight_VW[: self.logit_count].t(), out_CV[:, : self.logit_count]
         if self.bias_V is None:
-            torch.mm(hidden_CW, weight_WV, out=kept_CV)
+            torch.mm(hidden_CW, weight_WV, out=computed_CV)
         else:
-            torch.addmm(self.bias_V[: self.logit_count], hidden_CW, weight_WV, out=kept_CV)
-        self.rescaling.apply_(kept_CV)
+            torch.addmm(self.bias_V[: self.logit_count], hidden_CW, weight_WV, out=computed_CV)
+        self.rescaling.apply_(computed_CV)
 
     def logits_in_chunks(self, places_N: Tensor) -> Iterator[Tensor]:
         """Yield the logits [C, vocab_size] of some rows, in one or more chunks. A chunk overwrites the previous one."""
@@ -306,10 +309,10 @@ class HeadStudent(Protocol):
         hidden_states: bool = False,
         evaluated: bool = False,
     ) -> FeaturePass:
-        """Run a forward in which `consume` is called once in place of the output layer.
+        """Run a forward in which `consume` is called once instead of the output layer.
 
-        The logits of the pass are zeros [B, T, 1]. Its backward ignores the gradient of the zeros, and applies the
-        gradients that `consume` returned.
+        The logits of the pass are zeros [B, T, 1]. The backward of the pass ignores the gradient of the zeros, and
+        applies the gradients that `consume` returned.
 
         evaluated: run in eval mode and without a graph.
         """
@@ -345,7 +348,8 @@ def chunked_loss(
 ) -> tuple[RowLosses, Gradients]:
     """Return the rows of `loss_by_blocks` for the logits of both heads, and the gradients of the student's head.
 
-    1. Choose the rows: scored rows on the CPU; all rows on other devices, where a choice would wait for the device.
+    1. Choose the rows: the scored rows on the CPU, and all rows on other devices, where a search for scored rows would
+       wait for the device.
     2. For each chunk of rows: form the logits of student and teacher, then loss and gradient as for whole logits.
     3. Multiply the gradient of the logits by weights and hidden states, and add the products to the gradients.
 
@@ -378,8 +382,8 @@ def chunked_loss(
     student_chunks = _LogitChunks(student, places_N, size)
     teacher_logits = _teacher_chunks(teacher, places_N, size, weights)
     gradients = _HeadGradients(student_chunks, is_needed=scale is not None)
-    # The derivative of the rescaling: its factor goes into `scale`; the loss computes the derivative of the soft cap,
-    # which depends on the logits.
+    # The gradient of the layer's logits needs the derivative of the rescaling: the factor is multiplied into `scale`.
+    # The loss multiplies by the derivative of the soft cap, which depends on the logits.
     cap = student.rescaling.cap
     scale = None if scale is None else scale * student.rescaling.scale
     # 2. Compute loss and gradients, chunk by chunk. There is at least one chunk, so that `cat` has a tensor.
@@ -402,7 +406,7 @@ def chunked_loss(
                 loss = BlockwiseLoss(*batch, weights, scale, metrics, gradient_BTV=student_CV[None], cap=cap)
                 numbers.append(loss.numbers(select=on_cpu))
             gradients.add(part, student_CV)  # the gradient has overwritten the logits
-    # 3. Copy the values of the chosen rows to their places among all rows; the other rows have zeros.
+    # 3. Copy the values of the chosen rows to their positions among all rows; the other rows have zeros.
     numbers_KN = torch.cat(numbers, 1)
     numbers_KP = numbers_KN.new_zeros(len(numbers_KN), len(labels_P)).index_copy_(1, places_N, numbers_KN)
     no_gradient_0TV = numbers_KN.new_zeros(0, *labels_BT.shape[1:], student.vocab_size)
@@ -411,10 +415,10 @@ def chunked_loss(
 
 
 def is_fused(student_CV: Tensor, teacher_CV: Tensor, weights: Weights) -> bool:
-    """Return whether `fused.fused_loss` computes a chunk.
+    """Return whether `fused.fused_loss` computes the loss of a chunk.
 
-    It needs CUDA, or Triton's interpreter on the CPU, and the value 1 of the environment variable `FUSED`. It is off by
-    default because its time on a GPU has not been measured.
+    It computes the forward KL of logits that are not float64, on CUDA or with Triton's interpreter on the CPU. It is
+    off unless the environment variable `FUSED` is 1, because its time on a GPU has not been measured.
     """
     is_placed = student_CV.is_cuda or os.environ.get("TRITON_INTERPRET") == "1"
     if os.environ.get(FUSED) != "1" or not is_placed or weights.divergence != "forward_kl":
@@ -425,9 +429,10 @@ def is_fused(student_CV: Tensor, teacher_CV: Tensor, weights: Weights) -> bool:
 def head_loss(
     hidden_BTW: Tensor, weight_VW: Tensor, bias_V: Tensor | None, consume: Callable[[Head], Gradients]
 ) -> Tensor:
-    """Call `consume` with the output layer; return zeros [B, T, 1] whose backward returns the gradients of `consume`.
+    """Call `consume` with the output layer, and return zeros [B, T, 1].
 
-    The backward ignores the gradient of the zeros, and can run only once.
+    The backward of the zeros ignores their gradient, propagates the gradients that `consume` returned, and can run only
+    once.
     """
     zeros: Tensor = _HeadLoss.apply(hidden_BTW, weight_VW, bias_V, consume)  # type: ignore[no-untyped-call]  # torch has no types for it
     return zeros
@@ -441,7 +446,7 @@ class _Context(Protocol):
 
 
 class _HeadLoss(torch.autograd.Function):
-    """An output layer that computes its gradients in the forward, in which sharded weights are gathered."""
+    """An output layer that computes its gradients in the forward, because sharded weights are gathered then."""
 
     @staticmethod
     def forward(
@@ -453,7 +458,7 @@ class _HeadLoss(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: _Context, gradient_BT1: Tensor) -> tuple[Tensor | None, ...]:
-        # Drop the references in the context: autograd copies a gradient that something else refers to.
+        # Drop the references in the context: autograd copies a gradient to which another reference exists.
         (hidden, weight, bias), ctx.gradients = ctx.gradients, (None, None, None)
         return None if hidden is None else hidden.unflatten(0, gradient_BT1.shape[:-1]), weight, bias, None
 
@@ -479,7 +484,7 @@ class _LogitChunks:
         self.buffer = self.hidden_NW.new_empty(min(size, len(places_N)), head.vocab_size)
 
     def logits(self, part: slice) -> Tensor:
-        """Return the logits [C, V] of some of the N rows. They overwrite the previous result."""
+        """Return the logits [C, V] of some of the N rows, in the memory of the previous result."""
         hidden_CW = self.hidden_NW[part]
         logits_CV = self.buffer[: len(hidden_CW)]
         self.head.write_logits(hidden_CW, logits_CV)
@@ -489,9 +494,9 @@ class _LogitChunks:
 def _teacher_chunks(
     teacher: TeacherOutput, places_N: Tensor, size: int, weights: Weights
 ) -> Callable[[slice, Tensor], Tensor]:
-    """Return a function that returns the teacher's logits [C, V] of some of the N rows, given the student's [C, V]."""
+    """Return a function from a slice of the N rows and the student's logits to the teacher's logits [C, V]."""
     if teacher is None:
-        return lambda part, student_CV: student_CV  # only its shape is used
+        return lambda part, student_CV: student_CV  # only the shape of the result is used
     if isinstance(teacher, Head):
         chunks = _LogitChunks(teacher, places_N, size)
         return lambda part, student_CV: chunks.logits(part)
@@ -516,7 +521,7 @@ class _HeadGradients:
         self.bias_V = torch.zeros_like(head.bias_V, dtype=dtype) if for_bias and head.bias_V is not None else None
 
     def add(self, part: slice, gradient_CV: Tensor) -> None:
-        """Add the products of the gradient of the logits of some of the N rows."""
+        """Add the gradients of some of the N rows, given the gradient of their logits."""
         count = self.chunks.head.logit_count
         gradient_CV, hidden_CW = gradient_CV[:, :count], self.chunks.hidden_NW[part]
         if self.hidden_NW is not None:
@@ -531,7 +536,7 @@ class _HeadGradients:
             self.bias_V[:count].add_(gradient_CV.sum(0, dtype=self.bias_V.dtype))
 
     def full(self, places_N: Tensor) -> Gradients:
-        """Return the gradients. The gradient of hidden states has all rows [P, W], with zeros in unscored rows."""
+        """Return the gradients. The gradient of hidden states [P, W] is 0 in rows that were not chosen."""
         if self.hidden_NW is None:
             return None, self.weight_VW, self.bias_V
         hidden_PW = torch.zeros_like(self.chunks.head.hidden_PW)

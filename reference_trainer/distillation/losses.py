@@ -29,19 +29,20 @@ Errors, all subclasses of `ValueError`:
 * `SettingError`: a temperature outside `TEMPERATURES`, a negative or non-finite weight, an unknown divergence, a beta
   outside [0, 1], a non-integer `ignore_index`.
 
-float16, bfloat16 and float32 logits are computed in float32, float64 logits in float64; of two models the wider dtype
-is used. Weighting, and sums over tokens and positions, are float64; counts are int64. Results are accurate for
-temperatures from 0.25 to 20; in the rest of `TEMPERATURES` nothing overflows, and accuracy is not specified.
+The computation is in float32 for float16, bfloat16 and float32 logits, and in float64 for float64 logits; if the dtypes
+of the models differ, in the wider one. Weighting, and sums over tokens and positions, are float64; counts are int64.
+Results are accurate for temperatures from 0.25 to 20. For other temperatures within `TEMPERATURES` nothing overflows,
+but the accuracy is not specified.
 
 Results depend on the arguments alone: not on autocast, grad mode, default dtype or device, memory layout or earlier
 calls; no random number is drawn. Results are ordinary tensors (inference tensors under inference mode) that share no
 memory with the arguments, so that the caller may change them in place.
 
-Loss and gradient are computed together, a block of rows at a time: a block is read from memory once, and is then in
-the cache.
+Loss and gradient are computed together, a block of rows at a time, so that a block is read from memory only once and
+then stays in the cache.
 
-Shape letters: B batch, T position, V vocabulary, P = B * T rows, N rows that are read (the scored rows or all), C rows
-of a block, K numbers that are computed for a row (see `BlockwiseLoss.block`), F = 1 + 3 * P places of a fault.
+Shape letters: B batch, T position, V vocabulary, P = B * T rows, N rows that are read (the scored rows or all rows), C
+rows of a block, K numbers that are computed for a row (see `BlockwiseLoss.block`), F = 1 + 3 * P places of a fault.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ __all__ = [
 ]
 
 KINDS = 4
-"""Number of kinds of a fault: 0 for none, 1 for a maximum of NaN (or any other fault), 2 for +inf, 3 for -inf."""
+"""Number of kinds of a fault: 0 no fault; 1, 2 and 3 a largest logit of NaN, +inf and -inf; 1 also any other fault."""
 
 
 def check_tensors(student_BTV: Tensor, teacher_BTV: Tensor, labels_BT: Tensor) -> None:
@@ -116,13 +117,13 @@ def _describe(value: object) -> str:
 
 
 def first_fault(labels_BT: Tensor, scored_P: Tensor, maxima_2P: Tensor, vocabulary: int) -> Tensor:
-    """Return the first fault, which `raise_fault` takes, as int64 on the device of the labels; 0 without a fault.
+    """Return the first fault for `raise_fault`, an int64 scalar on the device of the labels; 0 without a fault.
 
-    Labels are checked first, then the logits of the student, then of the teacher.
+    Labels are checked first, then the logits of the student, then the logits of the teacher.
 
     Args:
         labels_BT: The labels, int64.
-        scored_P: Which rows are scored, bool.
+        scored_P: Whether a row is scored, bool.
         maxima_2P: The largest logit of every row of student and teacher. A row has a softmax distribution if and only
             if its maximum is finite.
         vocabulary: The number of tokens.
@@ -155,8 +156,8 @@ def raise_fault(fault: int | Tensor, labels_BT: Tensor, vocabulary: int) -> None
         )
     if source == 3:
         raise LogitsError(
-            f"the loss of the student at scored position ({b}, {t}) is infinite: a logit of -inf gives a token no "
-            f"probability that the label or the other model has; try divergence jensen_shannon, or finite logits"
+            f"the loss of the student at scored position ({b}, {t}) is infinite: a token with the logit -inf is the "
+            f"label, or has a probability in the other model; try divergence jensen_shannon, or finite logits"
         )
     if source == 4:
         raise LogitsError("the distance of hidden states is not finite; probably the student diverged")
@@ -168,7 +169,7 @@ def raise_fault(fault: int | Tensor, labels_BT: Tensor, vocabulary: int) -> None
 
 
 CPU_BLOCK_BYTES = 2 << 20
-"""Size of a block on the CPU. About five blocks are in use; together they fit into the last level of cache."""
+"""Size of a block on the CPU. Five blocks are in use; together they fit into the last level of cache."""
 BLOCK_BYTES = 64 << 20
 """Size of a block on other devices, where the launch of a kernel takes as long as 20 MiB of traffic."""
 
@@ -219,8 +220,8 @@ def loss_by_blocks(
 ) -> RowLosses:
     """Return the loss of every scored row and, with `scale`, the gradient of `scale` times the weighted sum.
 
-    Logits are copied if their batch and position axes cannot be flattened in place. With `deferred` and without
-    `select`, no value is read from the device.
+    Logits are copied if their batch and position axes cannot be flattened into a view. On other devices than the CPU,
+    with `deferred` and without `select`, no value is read from the device.
 
     Args:
         student_BTV: Logits of the student.
@@ -231,19 +232,19 @@ def loss_by_blocks(
         scale: A number, or a scalar tensor on the device of the logits; None computes no gradient.
         metrics: Whether to compute the metrics, and terms whose weight is 0.
         deferred: Whether to return the first invalid label or logit as `fault` instead of raising.
-        select: Whether to read only scored rows; the default on the CPU. On other devices a selection would wait for
-            the device, so all rows are read, and results of unscored rows are replaced by 0.
+        select: Whether to read only scored rows; by default on the CPU only. On other devices a selection would wait
+            for the device, so all rows are read, and results of unscored rows are replaced by 0.
 
     Returns:
-        The rows. The gradient is new, contiguous and exactly 0 at unscored positions; float64 for a float64 student,
-        otherwise float32.
+        The rows. The gradient is a new contiguous tensor, exactly 0 at unscored positions; its dtype is float64 for a
+        float64 student, otherwise float32.
 
     Raises:
         LogitsError, LabelError, VocabularyError, ShapeError, SettingError: As the module's docstring says.
     """
     check_ignore_index(ignore_index)
     check_tensors(student_BTV, teacher_BTV, labels_BT)
-    labels_BT = labels_BT.long()  # before it is compared: 156 in uint8 has the bits of -100
+    labels_BT = labels_BT.long()  # before the comparison: in uint8, -100 would become 156, a valid label
     scored_P, vocabulary = (labels_BT != ignore_index).flatten(), student_BTV.shape[-1]
     loss = BlockwiseLoss(student_BTV, teacher_BTV, labels_BT, scored_P, weights, scale, metrics)
     numbers_KP = loss.numbers(student_BTV.device.type == "cpu" if select is None else select)
@@ -258,9 +259,9 @@ def collect_rows(
     Args:
         numbers_KP: The result of `BlockwiseLoss.numbers`.
         labels_BT: The label of each row, int64.
-        scored_P: Which rows are scored, bool.
+        scored_P: Whether a row is scored, bool.
         vocabulary: The number of tokens.
-        gradient_BTV: The gradient of the rows; empty without one.
+        gradient_BTV: The gradient of the rows; empty if no gradient was computed.
         deferred: Whether to return the first invalid label or logit as `fault` instead of raising.
     """
     fault = first_fault(labels_BT, scored_P, numbers_KP[-2:], vocabulary)
@@ -284,16 +285,16 @@ def _weighted(rows: RowLosses, weights: Weights) -> Tensor:
 
 
 def loss_fault(rows: RowLosses, weights: Weights, feature: Tensor | None = None) -> Tensor:
-    """Return the fault of the rows or, if there is none, the first row whose loss is not finite, for `raise_fault`.
+    """Return the fault of the rows or, if there is none, the fault of the first row whose loss is not finite.
 
-    feature: the distance of hidden states, which must be finite too. The result is int64 on the device of the rows, 0
-    without a fault.
+    feature: the distance of hidden states, which must be finite too. The result is an int64 scalar for `raise_fault` on
+    the device of the rows, 0 without a fault.
     """
-    broken_P = ~_weighted(rows, weights).isfinite().all(0)
-    parts = [broken_P.new_zeros(1), broken_P] + ([] if feature is None else [~feature.isfinite()[None]])
+    infinite_P = ~_weighted(rows, weights).isfinite().all(0)
+    parts = [infinite_P.new_zeros(1), infinite_P] + ([] if feature is None else [~feature.isfinite()[None]])
     first = torch.cat(parts).byte().argmax()
-    # Faults are numbered: P labels, P logits of the student, P of the teacher, then P losses and the distance.
-    return torch.where((rows.fault == 0) & (first > 0), KINDS * (3 * len(broken_P) + first) + 1, rows.fault)
+    # The places of `first_fault` continue: after 0, P labels and P rows of each model come P losses and the distance.
+    return torch.where((rows.fault == 0) & (first > 0), KINDS * (3 * len(infinite_P) + first) + 1, rows.fault)
 
 
 def rows_per_block(vocabulary: int, dtype: torch.dtype, device: torch.device) -> int:
@@ -306,8 +307,8 @@ def rows_per_block(vocabulary: int, dtype: torch.dtype, device: torch.device) ->
 def _one_thread() -> Iterator[None]:
     """Within the context, run the operations of this thread on one core of the CPU.
 
-    Operations on a block are short, and each would wait for its slowest thread. If another process is busy, this wait
-    takes longer than a second core saves.
+    Operations on a block are short, and with several threads every operation would wait for the slowest thread. If
+    another process is busy, the waiting takes longer than a second core saves.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -324,13 +325,13 @@ class BlockwiseLoss:
         student_BTV: Logits of the student.
         teacher_BTV: Logits of the teacher, at the same positions.
         labels_BT: The label of each row.
-        scored_P: Which rows are scored, bool.
+        scored_P: Whether a row is scored, bool.
         weights: The arguments of the loss.
         scale: The factor of the gradient; None computes no gradient.
         metrics: Whether to compute the metrics, and terms whose weight is 0.
         gradient_BTV: The tensor to write the gradient to, which may be the student's logits; by default a new tensor.
-        cap: The soft cap of the student's logits y = cap * tanh(x / cap). The gradient is the derivative by x. None for
-            y = x.
+        cap: The soft cap with which the student's logits y = cap * tanh(x / cap) were computed, or None for y = x. The
+            gradient is the derivative with respect to x.
     """
 
     def __init__(
@@ -349,7 +350,7 @@ class BlockwiseLoss:
         self.student_PV, self.teacher_PV = student_BTV.flatten(0, 1), teacher_BTV.flatten(0, 1)
         self.labels_P1 = labels_BT.flatten().clamp(0, V - 1)[:, None]  # `first_fault` reports invalid labels
         self.scored_P, self.weights, self.metrics, self.cap = scored_P, weights, metrics, cap
-        # A sum, because `scale` is a number or a tensor of any dtype.
+        # Add to a zero, because `scale` may be a number or a tensor of any dtype.
         self.scale = None if scale is None else torch.zeros((), dtype=torch.float64, device=device) + scale
         dtype = torch.promote_types(student_BTV.dtype, torch.float32)
         if gradient_BTV is None:
@@ -368,7 +369,7 @@ class BlockwiseLoss:
         with _one_thread() if device.type == "cpu" else nullcontext():
             places_N = self.scored_P.nonzero()[:, 0] if select else torch.arange(P, device=device)
             blocks = _blocks(places_N, self.size, is_arange=not select)
-            numbers_KN = torch.cat([torch.stack(self.block(at_C)) for at_C in blocks], 1)
+            numbers_KN = torch.cat([torch.stack(self.block(rows_C)) for rows_C in blocks], 1)
             if self.scale is not None:
                 self.clear(P - len(places_N) if select else None)
             numbers_KP = numbers_KN.new_zeros(len(numbers_KN), P).index_copy_(1, places_N, numbers_KN)
@@ -383,18 +384,18 @@ class BlockwiseLoss:
             # Sorting by the mask puts the unscored rows first.
             gradient_PV.index_fill_(0, self.scored_P.byte().argsort()[:count], 0)
 
-    def block(self, at_C: slice | Tensor) -> list[Tensor]:
+    def block(self, rows_C: slice | Tensor) -> list[Tensor]:
         """Write the gradient of a block; return the numbers of its rows, K tensors, float64 [C].
 
-        The numbers are, in the order of `RowLosses`, the two terms and, if requested, the five metrics; then the maxima
-        of the logits of student and teacher.
+        The numbers are, in the order of `RowLosses`, the two terms and, if requested, the five metrics; then the
+        largest logits of student and teacher.
         """
         # The functions of `divergences` overwrite their arguments, so the order matters: cross-entropy and metrics read
-        # the unscaled logits, then these are divided by the temperature, and then replaced by the derivatives.
-        weights, labels_C1 = self.weights, self.labels_P1[at_C]
+        # the unscaled logits; then the logits are divided by the temperature; then derivatives replace the logits.
+        weights, labels_C1 = self.weights, self.labels_P1[rows_C]
         student_CV, teacher_CV, hard_CV, spare_CV, other_CV = self.blocks[:, : len(labels_C1)]
-        max_student_C = _read(self.student_PV, at_C, student_CV)
-        max_teacher_C = _read(self.teacher_PV, at_C, teacher_CV)
+        max_student_C = _read(self.student_PV, rows_C, student_CV)
+        max_teacher_C = _read(self.teacher_PV, rows_C, teacher_CV)
         hard_C = log_q_C = soft_C = torch.zeros_like(max_student_C)
         if weights.ce_weight or self.metrics:
             hard_C, log_q_C = cross_entropy(student_CV, labels_C1, hard_CV)
@@ -411,7 +412,7 @@ class BlockwiseLoss:
         else:
             student_CV.zero_()
         if self.scale is not None:
-            self._write(at_C, student_CV, hard_CV, self.scale)
+            self._write(rows_C, student_CV, hard_CV, self.scale)
         if self.metrics and weights.divergence == "forward_kl":
             metrics[1] = soft_C  # kl_P is the divergence
         return [hard_C, soft_C, *metrics, max_student_C, max_teacher_C]
@@ -435,40 +436,40 @@ class BlockwiseLoss:
             kl_C = forward_kl(student_CV, teacher_CV, spare_CV)
         return [kl_at_1_C, kl_C, hard_C, entropy_C, agreement_C]
 
-    def _write(self, at_C: slice | Tensor, soft_CV: Tensor, hard_CV: Tensor, scale: Tensor) -> None:
-        """Write the weighted sum of the two derivatives to the rows `at_C` of the gradient."""
+    def _write(self, rows_C: slice | Tensor, soft_CV: Tensor, hard_CV: Tensor, scale: Tensor) -> None:
+        """Write the weighted sum of the two derivatives to the rows `rows_C` of the gradient."""
         weights, gradient_PV = self.weights, self.gradient_BTV.flatten(0, 1)
         soft_CV.mul_(scale * weights.kd_weight * weights.temperature)
-        if isinstance(at_C, slice) and self.cap is None:
-            torch.addcmul(soft_CV, hard_CV, scale * weights.ce_weight, out=gradient_PV[at_C])
+        if isinstance(rows_C, slice) and self.cap is None:
+            torch.addcmul(soft_CV, hard_CV, scale * weights.ce_weight, out=gradient_PV[rows_C])
         else:
             total_CV = soft_CV.addcmul_(hard_CV, scale * weights.ce_weight)
             if self.cap is not None:  # dy/dx = 1 - (y / cap)^2; the gradient has not overwritten the logits y yet
-                squares_CV = hard_CV.copy_(self.student_PV[at_C]).div_(self.cap).square_()
+                squares_CV = hard_CV.copy_(self.student_PV[rows_C]).div_(self.cap).square_()
                 total_CV.addcmul_(total_CV, squares_CV, value=-1)
-            if isinstance(at_C, slice):
-                gradient_PV[at_C] = total_CV
+            if isinstance(rows_C, slice):
+                gradient_PV[rows_C] = total_CV
             else:
-                gradient_PV.index_copy_(0, at_C, total_CV.to(gradient_PV.dtype))
+                gradient_PV.index_copy_(0, rows_C, total_CV.to(gradient_PV.dtype))
 
 
 def _blocks(places_N: Tensor, size: int, *, is_arange: bool) -> Iterator[slice | Tensor]:
     """Yield the rows of each block: a slice if they are adjacent, so that they can be read and written in place.
 
-    is_arange: whether `places_N` is 0, 1, ..., so that it need not be read from the device.
+    is_arange: whether `places_N` is 0, 1, ..., so that no value is read from the device.
     """
-    places = range(len(places_N)) if is_arange else places_N.tolist()  # once, because a read waits for the device
+    places = range(len(places_N)) if is_arange else places_N.tolist()  # one read, because it waits for the device
     start = 0
-    for places_C in torch.split(places_N, size):  # one empty block without rows
+    for places_C in torch.split(places_N, size):  # if there are no rows, one empty block
         block = places[start : start + len(places_C)]
         start += len(places_C)
-        is_adjacent = len(block) > 0 and block[-1] - block[0] < len(block)  # the places increase
+        is_adjacent = len(block) > 0 and block[-1] - block[0] < len(block)  # the places are sorted
         yield slice(block[0], block[-1] + 1) if is_adjacent else places_C
 
 
-def _read(logits_PV: Tensor, at_C: slice | Tensor, out_CV: Tensor) -> Tensor:
-    """Copy rows to `out_CV`, shifted to a maximum of 0 so that `exp` cannot overflow; return the maxima, float64."""
-    rows_CV = logits_PV[at_C] if isinstance(at_C, slice) else logits_PV.index_select(0, at_C)
+def _read(logits_PV: Tensor, rows_C: slice | Tensor, out_CV: Tensor) -> Tensor:
+    """Copy rows to `out_CV`, minus their maximum so that `exp` cannot overflow; return the maxima, float64 [C]."""
+    rows_CV = logits_PV[rows_C] if isinstance(rows_C, slice) else logits_PV.index_select(0, rows_C)
     maximum_C1 = rows_CV.amax(-1, keepdim=True)
     torch.sub(rows_CV, maximum_C1.to(out_CV.dtype), out=out_CV)
     return maximum_C1[:, 0].double()

@@ -1,10 +1,10 @@
 """Compute the metrics of an interval. Sums are kept with their counts and divided once, in this module.
 
 `count_accepted` counts the tokens of a draft that a speculative decoder would accept, on a text under teacher forcing.
-A draft begins at any scored position. Its token is accepted if student and teacher have the same most probable token
-(of equal tokens, the first); the draft ends at the first token that is not accepted (greedy verification, Leviathan,
-Kalman, Matias 2023, arXiv:2211.17192). The context is the text, so the numbers equal the numbers of a decoder only
-on text that the teacher wrote greedily.
+A draft begins at any scored position. A token of the draft is accepted if student and teacher have the same most
+probable token (the first one, if several are equal); the draft ends at the first token that is not accepted (greedy
+verification, Leviathan, Kalman, Matias 2023, arXiv:2211.17192). Predictions depend on the tokens of the text, not of
+the draft. The counts therefore equal the counts of a decoder only on text that the teacher generated greedily.
 
 Shape letters: B batch, T position, K depth.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def accepted_name(depth: int) -> str:
-    """Return the name of a metric: the share of drafts whose token `depth` is accepted, if all tokens before it are.
+    """Return the name of the metric of a depth: the share of accepted tokens among the tokens verified at this depth.
 
     Args:
         depth: The position in the draft, from 1.
@@ -34,7 +34,7 @@ def accepted_name(depth: int) -> str:
 def count_accepted(
     agreed_BT: Tensor, scored_BT: Tensor, segments_BT: Tensor | None, depth: int
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Count trials and hits by depth: drafts whose token at this depth is tried, and drafts in which it is accepted.
+    """Count trials and hits by depth: drafts whose token at this depth is verified, and drafts whose token is accepted.
 
     A draft of k tokens is a trial of depth k if all its positions are scored and in one document, and its first k - 1
     tokens agree; it is a hit if the last one agrees too. Unscored positions, such as a prompt, end a draft.
@@ -55,8 +55,9 @@ def count_accepted(
         follows_BT[:, 1:] &= segments_BT[:, 1:] == segments_BT[:, :-1]
     hits: list[Tensor] = []
     trials: list[Tensor] = []
-    # `tried` at depth k marks the starts of drafts whose k-th token is tried. A hit is a trial of depth k + 1 if its
-    # next position is scored and in the same document. Each step drops the last column, which has no next position.
+    # `tried` marks the first positions of the drafts that are a trial of depth k + 1, for k from 0. A hit is a trial of
+    # the next depth if the next position is scored and in the same document. Each iteration drops the last column,
+    # which has no next position.
     tried = scored_BT
     for k in range(depth):
         hit = tried & agreed_BT[:, k:]
@@ -105,10 +106,10 @@ def weighted_mean(pairs: Iterable[tuple[float, float]]) -> float | None:
 
 
 def _sum(values: list[float]) -> float:
-    """Return the sum, rounded once; where `fsum` raises, the plain sum, which is infinite or NaN there."""
+    """Return the sum, rounded once; infinity or NaN for a sum beyond float64 or inf - inf."""
     try:
         return math.fsum(values)
-    except (OverflowError, ValueError):  # a sum beyond float64, or inf - inf: a metric never ends a run
+    except (OverflowError, ValueError):  # do not end a run because of a metric
         return sum(values)
 
 
@@ -137,10 +138,10 @@ def add(left: Mapping[str, MetricSum], right: Mapping[str, MetricSum]) -> dict[s
 
 
 def complete_sums(sums: Mapping[str, MetricSum]) -> dict[str, MetricSum]:
-    """Return the sums over the same tokens as the loss, and the norm of the last gradient.
+    """Return the sums over the same tokens as the loss, and "gradient_norm", which is the norm of the last gradient.
 
-    A sum covers fewer tokens if some step did not compute it, because its weight was 0, or because logging was off
-    before the run was resumed.
+    A sum covers fewer tokens if some step did not compute it: its weight was 0, or logging was off before the run was
+    resumed.
 
     Args:
         sums: Metrics by name, with "loss".
@@ -157,7 +158,7 @@ def derive_metrics(sums: Mapping[str, MetricSum]) -> dict[str, float]:
 
     - `student_perplexity` from `hard_loss`, the student's cross-entropy without its weight;
     - `teacher_perplexity` from `teacher_loss`;
-    - `accept_length` from `accepted_1`, `accepted_2`, ..., up to the first that is absent.
+    - `accept_length` from `accepted_1`, `accepted_2`, ..., up to the first missing one.
 
     Args:
         sums: Metrics by name.
@@ -170,7 +171,7 @@ def derive_metrics(sums: Mapping[str, MetricSum]) -> dict[str, float]:
 
 
 def _shares(means: Mapping[str, float | None]) -> Iterator[float]:
-    """Yield `accepted_1`, `accepted_2`, ..., up to the first that is absent."""
+    """Yield `accepted_1`, `accepted_2`, ..., up to the first missing one."""
     for depth in itertools.count(1):
         share = means.get(accepted_name(depth))
         if share is None:
@@ -179,7 +180,7 @@ def _shares(means: Mapping[str, float | None]) -> Iterator[float]:
 
 
 def rates(elapsed_s: float, **amounts: float) -> dict[str, float]:
-    """Return `NAME_per_s` of each amount, such as `steps=10, tokens=5000`; empty if no time has passed.
+    """Return the amounts per second, such as `steps_per_s` for `steps=10`; empty if no time has passed.
 
     Args:
         elapsed_s: The time in seconds.

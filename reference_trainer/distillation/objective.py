@@ -8,28 +8,27 @@ from dataclasses import dataclass
 from reference_trainer.errors import SettingError
 
 IGNORE_INDEX = -100
-TEMPERATURES = (1e-4, 1e4)  # beyond these, tau^2 or 1/tau over- or underflows in float32
-
+TEMPERATURES = (1e-4, 1e4)  # for other temperatures, tau^2 or 1/tau overflows or underflows in float32
 
 DIVERGENCES = {
     "forward_kl": "KL(teacher || student)",
     "reverse_kl": "KL(student || teacher)",
-    "jensen_shannon": "both to their mixture",
+    "jensen_shannon": "generalised Jensen-Shannon",
 }
-"""The formula of each divergence by name; `divergences.BY_NAME` has the functions."""
+"""The description of each divergence by name; `divergences.BY_NAME` has the functions."""
 WITH_BETA = ("jensen_shannon",)
-"""Names of the divergences from a mixture of both models, in which the teacher has the share beta."""
+"""Names of the divergences that depend on beta, the teacher's share of the mixture of both models."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
     """The arguments of ce_weight * cross-entropy + kd_weight * temperature^2 * divergence, in nats per scored row.
 
-    A step that matches features adds feature_weight * `features.feature_loss`, which has no unit.
+    A step that matches hidden states adds feature_weight * `features.feature_loss`, which has no unit.
 
     Attributes:
         temperature: The divisor of the logits in the divergence, within `TEMPERATURES`.
-        ce_weight: The weight of the cross-entropy, finite and >= 0, as are the other weights.
+        ce_weight: The weight of the cross-entropy. All weights are finite and >= 0.
         kd_weight: The weight of the divergence.
         divergence: One of `DIVERGENCES`.
         beta: The teacher's share of the mixture, from 0 to 1, for `WITH_BETA`.

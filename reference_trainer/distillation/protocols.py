@@ -35,11 +35,11 @@ class Batch:
 
     Attributes:
         tokens: Integers [B, T].
-        labels: Integers [B, T]. labels[b, i] is the label of tokens[b, i], -100 if this token is not predicted.
-            `kd_step` shifts labels against logits.
-        segments: Integers [B, T], the number of the document in its row, from 1, and 0 for padding; None if every row
-            is one document, with padding only at its end.
-        examples: Integers [B], the number of every row in the data, from 0, by which stored outputs of a teacher are
+        labels: Integers [B, T]. labels[b, i] is the label of tokens[b, i], -100 if this token is not predicted: labels
+            are not shifted, because `kd_step` shifts them.
+        segments: Integers [B, T], the number of each token's document within the row, from 1, and 0 for padding; None
+            if every row is one document, with padding only at its end.
+        examples: Integers [B], the number of every row in the data, from 0, by which precomputed teacher outputs are
             looked up; None if rows have no numbers.
     """
 
@@ -93,7 +93,7 @@ class Teacher(Protocol):
 
 @runtime_checkable
 class StudentPass(Protocol):
-    """One forward pass of a student; it takes one gradient."""
+    """One forward pass of a student, and its backward."""
 
     @property
     def logits(self) -> Tensor:
@@ -101,7 +101,10 @@ class StudentPass(Protocol):
         ...
 
     def backward(self, logit_gradient: Tensor) -> None:
-        """Apply the derivative of the loss by these logits, [B, T, V]. Call it at most once, even if it raises."""
+        """Backpropagate the derivative of the loss with respect to `logits`, floating [B, T, V].
+
+        The caller calls this method at most once, even if it raises.
+        """
         ...
 
 
@@ -134,7 +137,7 @@ class FeatureTeacher(Teacher, Protocol):
 
 @runtime_checkable
 class FeaturePass(StudentPass, Protocol):
-    """A pass that also takes the gradient of its hidden states."""
+    """A forward pass whose backward also accepts gradients of the hidden states."""
 
     @property
     def hidden_states(self) -> Sequence[Tensor]:
@@ -142,9 +145,12 @@ class FeaturePass(StudentPass, Protocol):
         ...
 
     def backward(self, logit_gradient: Tensor, hidden_gradients: Sequence[Tensor | None] = ()) -> None:
-        """Apply the derivatives of the loss by logits and hidden states together.
+        """Backpropagate the derivatives of the loss with respect to logits and hidden states together.
 
-        A gradient of None is 0; an empty sequence is None for every hidden state.
+        Args:
+            logit_gradient: The derivative with respect to the logits, floating [B, T, V].
+            hidden_gradients: The derivative for each hidden state, floating [B, T, W], or None for 0; empty if all
+                are 0.
         """
         ...
 
@@ -154,7 +160,7 @@ class FeatureStudent(Student, Protocol):
     """A student whose hidden states can be matched."""
 
     def forward_features(self, batch: Batch) -> FeaturePass:
-        """Return a new pass over the batch's tokens, with hidden states."""
+        """Return a new pass over the batch's tokens that has hidden states."""
         ...
 
 
@@ -214,9 +220,9 @@ class TopK:
 
     Attributes:
         logits: The shifted logits, floating [..., K].
-        tokens: Their tokens, integers [..., K].
-        rest: The log-sum-exp of all other shifted logits divided by `temperature`, floating [...]; -inf if their
-            probability is 0.
+        tokens: The token of each logit, integers [..., K].
+        rest: logsumexp(x / temperature) over the shifted logits x of all other tokens, floating [...]; -inf if the
+            probability of these tokens is 0.
         temperature: The temperature of `rest`.
     """
 
@@ -230,7 +236,10 @@ class TopK:
         return TopK(self.logits.to(device), self.tokens.to(device), self.rest.to(device), self.temperature)
 
     def rows(self, places_N: Tensor) -> TopK:
-        """Return the positions `places_N`, flattened; they are numbered through all axes but the last."""
+        """Return the outputs at N positions, with the shapes [N, K] and [N].
+
+        places_N: The indices of the positions after all axes but K are flattened.
+        """
         at_N = places_N.to(self.rest.device)
         logits_PK, tokens_PK = self.logits.flatten(0, -2), self.tokens.flatten(0, -2)
         return TopK(logits_PK[at_N], tokens_PK[at_N], self.rest.flatten()[at_N], self.temperature)
@@ -256,7 +265,7 @@ def keep_top_k(logits_NV: Tensor, k: int, temperature: float) -> TopK:
     Args:
         logits_NV: The logits, floating [..., V].
         k: The number of logits to keep.
-        temperature: The temperature of the steps that will use the result.
+        temperature: The temperature at which `rest` is computed: the temperature of the steps that will use the result.
     """
     # A stable sort and not `topk`, whose order of equal logits is not specified and may differ between devices.
     wide_NV = logits_NV.to(torch.promote_types(logits_NV.dtype, torch.float32))
@@ -267,34 +276,26 @@ def keep_top_k(logits_NV: Tensor, k: int, temperature: float) -> TopK:
 
 
 def complete_logits(top_k: TopK, student_BTV: Tensor, temperature: float) -> Tensor:
-    """Return teacher logits [B, T, V] from its top tokens, with the tail distributed as the student does.
+    """Return teacher logits [B, T, V] with the tail distributed in the student's proportions; see the module docstring.
 
-    The dtype is the wider one of both models, at least float32. A tail whose probability is 0 for the student is
-    distributed equally. Raise `SettingError` for a temperature other than `top_k.temperature`, since `rest` is known
-    only at this one.
+    If the student gives the tail the probability 0, its tokens get equal probabilities. The dtype is the wider dtype of
+    both models, at least float32. Raise `SettingError` if `temperature` is not `top_k.temperature`, the only one that
+    `rest` is valid for.
     """
     if temperature != top_k.temperature:
         raise SettingError(
             f"the teacher's outputs are for temperature {top_k.temperature:g}, the step has {temperature:g}"
         )
-    # For the tokens of the tail, log p_j = log p_tail + log q_j - log q_tail. Every logarithm is correct up to one
-    # constant of the row, which a softmax ignores.
+    # For the tokens of the tail, log p_j = log p_tail + log q_j - log q_tail. Both log p and log q are computed up to a
+    # constant per row: the constant of log q cancels out, and the constant of log p has no effect on a softmax.
     tokens_BTK, V = top_k.tokens.long(), student_BTV.shape[-1]
     dtype = torch.promote_types(torch.promote_types(student_BTV.dtype, top_k.logits.dtype), torch.float32)
-    share_BTV = (student_BTV - student_BTV.amax(-1, keepdim=True)).to(dtype).div_(temperature)
-    share_BTV.scatter_(-1, tokens_BTK, -torch.inf)
-    of_student_BT1 = torch.logsumexp(share_BTV, -1, keepdim=True)  # log q_tail
-    rest_BT1 = top_k.rest[..., None].to(dtype)  # log p_tail
-    # log(p_tail / (V - K)), for a tail without a probability under the student.
-    equal_BT1 = rest_BT1 - torch.tensor(max(V - tokens_BTK.shape[-1], 1), dtype=dtype, device=rest_BT1.device).log()
-    share_BTV = torch.where(of_student_BT1 == -torch.inf, equal_BT1, share_BTV + (rest_BT1 - of_student_BT1))
+    log_q_BTV = (student_BTV - student_BTV.amax(-1, keepdim=True)).to(dtype).div_(temperature)
+    log_q_BTV.scatter_(-1, tokens_BTK, -torch.inf)
+    q_tail_BT1 = torch.logsumexp(log_q_BTV, -1, keepdim=True)  # log q_tail
+    p_tail_BT1 = top_k.rest[..., None].to(dtype)  # log p_tail
+    # log(p_tail / (V - K)), for a tail that has the probability 0 in the student.
+    equal_BT1 = p_tail_BT1 - torch.tensor(max(V - tokens_BTK.shape[-1], 1), dtype=dtype, device=p_tail_BT1.device).log()
+    log_p_BTV = torch.where(q_tail_BT1 == -torch.inf, equal_BT1, log_q_BTV + (p_tail_BT1 - q_tail_BT1))
     # Back to logits, which the loss divides by the temperature again.
-    return share_BTV.mul_(temperature).scatter_(-1, tokens_BTK, top_k.logits.to(dtype))
-
-
-def teacher_logits(teacher: Teacher | TopKTeacher, batch: Batch, student_BTV: Tensor, temperature: float) -> Tensor:
-    """Return the teacher's logits [B, T, V] on the student's device, completed if the teacher is a `TopKTeacher`."""
-    if isinstance(teacher, TopKTeacher):
-        return complete_logits(teacher.top_k(batch).to(student_BTV.device), student_BTV, temperature)
-    teacher_BTV = checked_logits("teacher", teacher.logits(batch), batch.tokens, teacher.vocab_size)
-    return teacher_BTV.to(student_BTV.device)
+    return log_p_BTV.mul_(temperature).scatter_(-1, tokens_BTK, top_k.logits.to(dtype))

@@ -1,11 +1,11 @@
 """Teachers and students for `kd_step` that wrap any `nn.Module`.
 
 Hidden states can be matched if the forward of a module has the parameter `output_hidden_states`, and returns an object
-with `.logits` and `.hidden_states` if it is True, as `Decoder` and the models of Hugging Face do.
+with `.logits` and `.hidden_states` when this parameter is True, as `Decoder` and the models of Hugging Face do.
 
-If a module has a large vocabulary and an output layer, as `heads` documents it, a step applies the output layer to a
-chunk of rows at a time, and never forms all logits of a batch. If this is not possible, `note` is called with the
-reason.
+If a module has a large vocabulary and offers its output layer as `heads` documents, a step applies the output layer to
+a chunk of rows at a time, and never forms all logits of a batch. If the output layer cannot be used, `note` is called
+with the reason.
 
 `FixtureTeacher` and `FixtureStudent` are tables of logits, with one row per token.
 
@@ -75,7 +75,7 @@ class FixtureStudent:
     """A student that is a table of logits, floating [K, V]: gradient descent in logit space, without a model.
 
     `backward` updates the table immediately: learning_rate * gradient[b, t] is subtracted from row tokens[b, t] for
-    every b and t; gradients of the same row are summed. `logits_table` returns a copy of the present table. Raise
+    every b and t; gradients of the same row are summed. `logits_table` returns a copy of the current table. Raise
     `ShapeError` for a table of another shape or dtype, `ProviderError` for a token without a row, `SettingError` for a
     learning rate that is negative or not finite.
     """
@@ -99,7 +99,7 @@ class FixtureStudent:
 
         def descend(gradient_BTV: Tensor, hidden_gradients: Sequence[Tensor | None]) -> None:
             change_BTV = -self._learning_rate * gradient_BTV.to(self._table_KV)
-            # `index_add_` and not an indexed assignment, which would keep one of several changes of a row.
+            # `index_add_` adds all changes of a row; an indexed assignment would keep only one of them.
             self._table_KV.index_add_(0, rows_BT.flatten(), change_BTV.flatten(0, 1))
 
         return OncePass(self._table_KV[rows_BT], descend)
@@ -114,7 +114,7 @@ def _copied_table(logits_table: Tensor) -> Tensor:
 
 
 def _row_indices(model: str, table_KV: Tensor, batch: Batch) -> Tensor:
-    """Return the tokens as int64 indices of rows. Raise `ProviderError` for a token without a row."""
+    """Return the tokens as int64 row indices [B, T]. Raise `ProviderError` for a token without a row."""
     tokens_BT = batch.tokens.to(table_KV.device).long()
     outside_BT = (tokens_BT < 0) | (tokens_BT >= len(table_KV))
     if outside_BT.any():
@@ -126,14 +126,14 @@ def _row_indices(model: str, table_KV: Tensor, batch: Batch) -> Tensor:
 
 
 class OncePass:
-    """A pass whose gradient can be applied once; the function that applies it and its graph are then released.
+    """A pass whose `backward` applies its gradients once, and then releases `apply` with its graph.
 
-    A gradient of a wrong shape is refused, and the pass can still be used. If the function raises, the pass is used up,
-    because a part of the gradient may have been applied.
+    After a gradient of a wrong shape, which raises `ShapeError`, `backward` may be called again. After an error of
+    `apply`, it may not, because a part of the gradients may have been applied.
 
     Args:
         logits_BTV: The logits, detached.
-        apply: Applies the gradients of logits and hidden states.
+        apply: Called with the gradients of logits and hidden states, at most once.
         hidden_states: The hidden states, detached.
     """
 
@@ -156,7 +156,7 @@ class OncePass:
 
     def backward(self, logit_gradient: Tensor, hidden_gradients: Sequence[Tensor | None] = ()) -> None:
         if self._apply is None:
-            raise PassConsumedError("this pass has already taken its gradient; call forward again for another one")
+            raise PassConsumedError("backward was already called on this pass; call forward again for a new pass")
         if not isinstance(logit_gradient, Tensor):
             raise ShapeError(
                 f"invalid gradient: {type(logit_gradient).__name__}, expected a tensor of the logits' shape"
@@ -164,20 +164,21 @@ class OncePass:
         if logit_gradient.shape != self._logits_BTV.shape:
             actual, expected = list(logit_gradient.shape), list(self._logits_BTV.shape)
             raise ShapeError(f"the gradient has shape {actual}, the logits {expected}; expected equal shapes")
-        apply, self._apply = self._apply, None  # before the call, so that the pass is used up if it raises
+        apply, self._apply = self._apply, None  # before the call, so that no other call follows if `apply` raises
         apply(logit_gradient, hidden_gradients or [None] * len(self._hidden_states))
 
 
 class ModuleTeacher:
     """A teacher that wraps any `nn.Module` mapping tokens [B, T] to logits [B, T, V] or to an object with `.logits`.
 
-    The parameters are frozen. Every forward runs without a graph, with all submodules in eval mode; training flags are
-    restored afterwards, also after an exception. A student may share modules: shared parameters are frozen for both
-    models, and shared buffers (BatchNorm) are updated by the student's forward only. The forward does not run in
-    inference mode, because a shared module may keep tensors that the student's graph uses.
+    The parameters are frozen. Every forward runs without a graph, with all submodules in eval mode; their modes are
+    restored afterwards, also after an exception. A student may share submodules with the teacher: shared parameters are
+    frozen for both models, and shared buffers (BatchNorm) are updated by the student's forward only. The forward does
+    not run in inference mode, because a shared module may keep tensors that the student's graph uses.
 
-    Tokens are moved to the module's device, and so are the segments of a batch, which are passed as `segments`. Raise
-    `ProviderError` if the result is not logits, or if the batch has segments and the forward has no such parameter.
+    Tokens and segments of a batch are moved to the module's device; segments are passed as the argument `segments`.
+    Raise `ProviderError` if the result is not logits, or if the batch has segments and the forward has no parameter
+    `segments`.
     """
 
     def __init__(self, module: nn.Module, vocab_size: int, *, note: Callable[[str], object] = warnings.warn) -> None:
@@ -207,6 +208,7 @@ class ModuleTeacher:
         if not self._layer.is_offered(batch, self.logits):
             return None
         self._freeze()
+        # While heads are recorded, the output layer returns logits with 0 columns.
         with torch.no_grad(), evaluating(self._module), self._layer.record_heads() as heads:
             states = _outputs_of("teacher", self._module, batch, 0, hidden_states).hidden_states
         return heads[0], [state.detach() for state in states]
@@ -223,9 +225,9 @@ class ModuleStudent:
     A pass keeps its graph. `backward` accumulates into the parameters' `.grad` through autograd, in place and with
     hooks. Gradients are not zeroed and no optimizer is stepped: the training loop does both.
 
-    Tokens are moved to the module's device, and so are the segments of a batch, which are passed as `segments`. Raise
-    `ProviderError` if the result is not logits, if the batch has segments and the forward has no such parameter, or if
-    no parameter requires a gradient.
+    Tokens and segments of a batch are moved to the module's device; segments are passed as the argument `segments`.
+    Raise `ProviderError` if the result is not logits, if the batch has segments and the forward has no parameter
+    `segments`, or in `backward` if no parameter requires a gradient.
     """
 
     def __init__(self, module: nn.Module, vocab_size: int, *, note: Callable[[str], object] = warnings.warn) -> None:
@@ -241,11 +243,11 @@ class ModuleStudent:
         return _module_pass(_outputs_of("student", self._module, batch, self._vocab_size, False))
 
     def forward_features(self, batch: Batch) -> FeaturePass:
-        """Return a pass with hidden states. Raise `ProviderError` if the module has none."""
+        """Return a pass with hidden states. Raise `ProviderError` if the module has no hidden states."""
         return _module_pass(_outputs_with_states("student", self._module, batch, self._vocab_size))
 
     def logits(self, batch: Batch) -> Tensor:
-        """Return the logits of a forward in eval mode, without a graph, as a teacher."""
+        """Return the logits of a forward in eval mode, without a graph."""
         with torch.no_grad(), evaluating(self._module):
             return self.forward(batch).logits
 
@@ -255,7 +257,7 @@ class ModuleStudent:
             return _outputs_with_states("student", self._module, batch, self._vocab_size)
 
     def offers_head(self, batch: Batch) -> bool:
-        """Return whether `forward_head` is possible. All ranks call this together: the first call runs a forward."""
+        """Return whether `forward_head` is possible. All ranks call this together: the first call may run a forward."""
         return self._layer.is_offered(batch, self.logits)
 
     def forward_head(
@@ -272,6 +274,7 @@ class ModuleStudent:
             if evaluated:
                 stack.enter_context(torch.no_grad())
                 stack.enter_context(evaluating(self._module))
+            # The replaced output layer returns zeros [B, T, 1].
             return _module_pass(_outputs_of("student", self._module, batch, 1, hidden_states))
 
 
@@ -285,38 +288,40 @@ def _module_pass(outputs: Outputs) -> OncePass:
                 "loop is called under torch.no_grad()"
             )
         pairs = zip(outputs.hidden_states, hidden_gradients, strict=True)
-        used = [(state, gradient) for state, gradient in pairs if gradient is not None and state.requires_grad]
-        states, gradients = [state for state, _ in used], [gradient for _, gradient in used]
+        matched = [(state, gradient) for state, gradient in pairs if gradient is not None and state.requires_grad]
+        states, gradients = [state for state, _ in matched], [gradient for _, gradient in matched]
         torch.autograd.backward([outputs.logits, *states], [gradient_BTV, *gradients])
 
     return OncePass(outputs.logits.detach(), accumulate, [state.detach() for state in outputs.hidden_states])
 
 
-def _takes(module: nn.Module, name: str, *, by_any_name: bool = False) -> bool:
+def _has_parameter(module: nn.Module, name: str, *, allow_kwargs: bool = False) -> bool:
     """Return whether the forward of a module has the parameter `name`.
 
-    The forward of a wrapper such as DDP takes any argument and passes it on, so the wrapped `module` decides.
+    For a wrapper such as DDP, whose forward passes all arguments to the wrapped module, inspect the wrapped module.
 
-    by_any_name: whether `**kwargs` counts as the parameter, in a module that is not a wrapper.
+    allow_kwargs: whether `**kwargs` counts as the parameter, in a module that is not a wrapper.
     """
     parameters = inspect.signature(module.forward).parameters
-    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    has_kwargs = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     wrapped = getattr(module, "module", None)
-    if takes_any and isinstance(wrapped, nn.Module):
-        return _takes(wrapped, name, by_any_name=by_any_name)
-    return name in parameters or (takes_any and by_any_name)
+    if has_kwargs and isinstance(wrapped, nn.Module):
+        return _has_parameter(wrapped, name, allow_kwargs=allow_kwargs)
+    return name in parameters or (has_kwargs and allow_kwargs)
 
 
 def _run_forward(model: str, module: nn.Module, batch: Batch, **options: bool) -> object:
-    """Return the output of a forward on the module's device. Raise `ProviderError` if it cannot take the segments.
+    """Return the output of a forward on the module's device.
+
+    Raise `ProviderError` if the batch has segments and the forward has no parameter `segments`.
 
     model: "teacher" or "student", for messages.
     """
-    device = _device_of(module)
+    device = device_of(module)
     tokens_BT = queued_copy(batch.tokens, device)
     if batch.segments is None:
         return module(tokens_BT, **options)
-    if not _takes(module, "segments"):
+    if not _has_parameter(module, "segments"):
         raise ProviderError(
             f"the batch has segments, and the forward of the {model}'s module has no parameter 'segments', so the "
             f"documents of a row would attend to each other; use padded batches or a module that takes segments"
@@ -325,7 +330,7 @@ def _run_forward(model: str, module: nn.Module, batch: Batch, **options: bool) -
 
 
 def _outputs_of(model: str, module: nn.Module, batch: Batch, vocab_size: int, hidden_states: bool) -> Outputs:
-    """Return the checked outputs of a forward; its hidden states are empty unless requested."""
+    """Return the checked logits of a forward and, if `hidden_states`, the checked hidden states."""
     if hidden_states:
         return _outputs_with_states(model, module, batch, vocab_size)
     logits_BTV = checked_logits(model, _logits_of(_run_forward(model, module, batch)), batch.tokens, vocab_size)
@@ -334,8 +339,9 @@ def _outputs_of(model: str, module: nn.Module, batch: Batch, vocab_size: int, hi
 
 def _outputs_with_states(model: str, module: nn.Module, batch: Batch, vocab_size: int) -> Outputs:
     """Return the checked logits and hidden states of a forward."""
-    # The models of transformers take the option by `**kwargs`. A module that ignores it returns no hidden states.
-    if not _takes(module, "output_hidden_states", by_any_name=True):
+    # Models of transformers receive the option through `**kwargs`. If the forward of another module ignores the option,
+    # the output has no hidden states, which is refused below.
+    if not _has_parameter(module, "output_hidden_states", allow_kwargs=True):
         raise ProviderError(
             f"the forward of the {model}'s module has no parameter 'output_hidden_states', so it has no hidden states "
             f"to match; use a feature_weight of 0 or a module that returns `.logits` and `.hidden_states`"
@@ -351,8 +357,8 @@ def _outputs_with_states(model: str, module: nn.Module, batch: Batch, vocab_size
     return Outputs(logits_BTV, states)
 
 
-def _device_of(module: nn.Module) -> torch.device:
-    """Return the device of the first parameter or buffer; without any, the CPU."""
+def device_of(module: nn.Module) -> torch.device:
+    """Return the device of the first parameter or buffer; the CPU if the module has neither."""
     for tensor in (*module.parameters(), *module.buffers()):
         return tensor.device
     return torch.device("cpu")
@@ -365,12 +371,12 @@ def _logits_of(output: object) -> object:
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
     """Set all submodules to eval mode; restore their modes afterwards, also after an exception."""
-    before = [(part, part.training) for part in module.modules()]
+    modes = [(part, part.training) for part in module.modules()]
     try:
-        # Not `module.eval()`: modules may override `train`, such as to keep a frozen part in eval mode.
-        for part, _ in before:
+        # Not `module.eval()`, which calls `train`: a module may override `train` to keep a frozen part in eval mode.
+        for part, _ in modes:
             part.training = False
         yield
     finally:
-        for part, training in before:
+        for part, training in modes:
             part.training = training

@@ -142,14 +142,15 @@ def forward_backward(
 ) -> StepRows:
     """Run both forwards, pass `scale` times the gradient of the summed loss to the student, and return the rows.
 
-    1. Run the teacher. It returns logits, its output layer if logits can be formed in chunks, or its most probable
-       tokens.
-    2. Run the student; compute the loss and its gradient by the logits, of all rows at once or in chunks of rows.
+    1. Run the teacher. The result is its logits, its output layer if logits can be formed in chunks, or its most
+       probable tokens.
+    2. Run the student. Compute the loss and the gradient with respect to the logits, for all rows at once or in chunks.
     3. If the weights have a feature_weight, compute the distance of hidden states and its gradient.
     4. Run the student's backward from the gradients.
 
     Args:
-        teacher: None if ce_weight is the only weight above 0; then metrics of the teacher are not computed.
+        teacher: The frozen model. It may be None if ce_weight is the only weight above 0; then the metrics of the
+            teacher are not computed.
         student: The model that accumulates the gradient.
         batch: The batch.
         labels_BT: The labels of the logits, as `labels_of_logits` returns them.
@@ -157,14 +158,14 @@ def forward_backward(
         scale: The factor of the gradient.
         metrics: Whether to compute the metrics of the rows.
         deferred: Whether to record an invalid row in `RowLosses.fault` instead of raising.
-        features: The hidden states to match if the weights have a feature_weight; by default of the last layers.
+        features: The hidden states to match if the weights have a feature_weight; by default those of the last layers.
             Without a feature_weight the models do not return hidden states.
 
     Raises:
         TrainerError: As `checked_logits`, `losses` and `features.feature_loss`, before the student has a gradient.
     """
     with_states = weights.feature_weight > 0
-    # A teacher with another tokenizer has other positions, so its loss compares groups of tokens, not rows.
+    # A teacher with another tokenizer has other positions, so the loss compares groups of tokens, not rows of logits.
     if isinstance(teacher, AlignedTeacher) and not with_states:
         aligned = teacher.aligned(batch, weights.temperature)
         student_pass = student.forward(batch)
@@ -176,7 +177,7 @@ def forward_backward(
     head_student = _as_head_student(student, batch)
     metrics = metrics and teacher is not None
     chunked = head_student is not None
-    teacher_output, teacher_states = _run_teacher(teacher, batch, chunked=chunked, with_states=with_states)
+    teacher_output, teacher_states = run_teacher(teacher, batch, chunked=chunked, with_states=with_states)
     forward_pass, rows, gradient_BTV = _run_student(
         student,
         head_student,
@@ -210,7 +211,8 @@ def measured_rows(
     """Run both models without a gradient. The arguments and errors are as for `forward_backward`.
 
     Returns:
-        The rows with their metrics, and the student's most probable tokens, int64 [B, T], -1 in some unscored rows.
+        The rows with their metrics, and the student's most probable tokens, int64 [B, T]. At unscored positions, the
+        token may be -1.
     """
     if isinstance(teacher, AlignedTeacher):
         student_BTV = checked_logits("student", student.logits(batch), batch.tokens, student.vocab_size)
@@ -218,11 +220,11 @@ def measured_rows(
         rows = aligned_rows(student_BTV, batch.tokens, labels_BT.to(student_BTV.device), aligned, weights)
         return rows, student_BTV.argmax(-1)
     head_student = _as_head_student(student, batch)
-    teacher_output, _ = _run_teacher(teacher, batch, chunked=head_student is not None, with_states=False)
+    teacher_output, _ = run_teacher(teacher, batch, chunked=head_student is not None, with_states=False)
     if head_student is not None:
         return _measured_in_chunks(head_student, batch, teacher_output, labels_BT, weights)
     student_BTV = checked_logits("student", student.logits(batch), batch.tokens, student.vocab_size)
-    tensors = (student_BTV, _teacher_logits(teacher_output, student_BTV, weights), labels_BT.to(student_BTV.device))
+    tensors = (student_BTV, whole_logits(teacher_output, student_BTV, weights), labels_BT.to(student_BTV.device))
     return loss_by_blocks(*tensors, weights, ignore_index=IGNORE_INDEX, metrics=True), student_BTV.argmax(-1)
 
 
@@ -244,17 +246,17 @@ def _measured_in_chunks(
 
 
 def _as_head_student(student: object, batch: Batch) -> HeadStudent | None:
-    """Return the student if the loss of this batch can replace its output layer, else None."""
+    """Return the student if its output layer can be replaced by the loss for this batch, else None."""
     return student if isinstance(student, HeadStudent) and student.offers_head(batch) else None
 
 
-def _run_teacher(
+def run_teacher(
     teacher: Frozen | None, batch: Batch, *, chunked: bool, with_states: bool
 ) -> tuple[TeacherOutput, Sequence[Tensor]]:
     """Run the teacher. Return its output, and its hidden states if `with_states`, else ().
 
-    The output is the most probable tokens of a `TopKTeacher`; the output layer, if the teacher has one and the student
-    is `chunked`; else the logits.
+    The output of a `TopKTeacher` is its most probable tokens. With `chunked`, the output is the output layer if the
+    teacher offers it. Else the output is the logits.
     """
     if teacher is None:
         return None, ()
@@ -264,7 +266,8 @@ def _run_teacher(
         head_and_states = teacher.head(batch, hidden_states=with_states)
         if head_and_states is not None:
             return head_and_states
-    # A top-k or aligned teacher comes here only to match features; `feature_teacher` refuses it without hidden states.
+    # A top-k or aligned teacher comes here only if features are matched: `feature_teacher` raises if the teacher has no
+    # hidden states.
     if with_states or isinstance(teacher, TopKTeacher | AlignedTeacher):
         outputs = feature_teacher(teacher).outputs(batch)
     else:
@@ -272,13 +275,16 @@ def _run_teacher(
     return checked_logits("teacher", outputs.logits, batch.tokens, teacher.vocab_size), outputs.hidden_states
 
 
-def _teacher_logits(teacher_output: TeacherOutput, student_BTV: Tensor, weights: Weights) -> Tensor:
-    """Return the teacher's logits [B, T, V] on the student's device; without a teacher, the student's logits."""
+def whole_logits(teacher_output: TeacherOutput, student_BTV: Tensor, weights: Weights) -> Tensor:
+    """Return the teacher's logits [B, T, V] on the student's device; without a teacher, the student's logits.
+
+    teacher_output: an output of `run_teacher` without `chunked`; most probable tokens are completed.
+    """
     if teacher_output is None:
         return student_BTV  # kd_weight is 0 and metrics are off, so only the shape is used
     if isinstance(teacher_output, TopK):
         return complete_logits(teacher_output.to(student_BTV.device), student_BTV, weights.temperature)
-    assert isinstance(teacher_output, Tensor), "only a student in chunks gets a teacher's output layer"
+    assert isinstance(teacher_output, Tensor), "a teacher's output layer is used for a student in chunks only"
     return teacher_output.to(student_BTV.device)
 
 
@@ -297,19 +303,20 @@ def _run_student(
 ) -> tuple[StudentPass, RowLosses, Tensor]:
     """Run the student, in chunks if it is a `head_student`. Return its pass, the rows, and the argument of `backward`.
 
-    The argument is the gradient of the logits. The pass of a `head_student` ignores it and gets its own logits.
+    The argument is the gradient of the logits. The backward of a `head_student` ignores the values of its argument, so
+    the logits of its pass are returned, which have the right shape.
     """
     if head_student is None:
         forward_pass = feature_student(student).forward_features(batch) if with_states else student.forward(batch)
         student_BTV = checked_logits("student", forward_pass.logits, batch.tokens, student.vocab_size).detach()
-        tensors = (student_BTV, _teacher_logits(teacher_output, student_BTV, weights), labels_BT.to(student_BTV.device))
+        tensors = (student_BTV, whole_logits(teacher_output, student_BTV, weights), labels_BT.to(student_BTV.device))
         rows = loss_by_blocks(
             *tensors, weights, ignore_index=IGNORE_INDEX, scale=scale, metrics=metrics, deferred=deferred
         )
         return forward_pass, rows, rows.gradient_BTV
     results: list[RowLosses] = []
 
-    # The student calls this function within its forward, in place of its output layer.
+    # The student calls this function within its forward instead of its output layer.
     def consume(head: Head) -> Gradients:
         labels = labels_BT.to(head.hidden_PW.device)
         rows, gradients = chunked_loss(
@@ -346,8 +353,8 @@ def sums_of(
         rows: The rows.
         weights: The arguments of the loss.
         metrics: Whether the rows have metrics.
-        feature: The summed distance of hidden states, without a unit; None if it is not part of the loss. It is
-            returned as "feature", and added to the loss with its weight.
+        feature: The summed distance of hidden states, without a unit; None if it is not part of the loss. Its sum has
+            the name "feature", and is added to the loss with its weight.
         all_logits: Whether the teacher returned all its logits. If not, kl_at_T, kl_at_1, teacher_loss,
             teacher_entropy and agreement are left out.
         aligned: Whether the rows are the result of `aligned_rows`; then universal_distance replaces soft_loss.

@@ -1,20 +1,21 @@
-"""Distillation between different vocabularies: the universal logit distillation loss, over tokens that spell one text.
+"""Distillation between different tokenizers: the universal logit distillation loss.
 
-Teacher and student read the same text in other tokens. Their tokens are grouped where both have a boundary, so a group
-is the shortest stretch of text that is whole tokens of both. The probability of a stretch that ends in token v is
+Teacher and student read the same text, which their tokenizers split into different tokens. The text is divided into
+groups: a group ends wherever a token of the student and a token of the teacher end at the same place. For a group of
+the tokens y_1 ... y_n of a model, every token v of the model's vocabulary has the probability
 
     P(v) = p(y_1) p(y_2 | y_1) ... p(v | y_1 ... y_(n-1)),
 
-the product along the tokens of the group before the last, with the distribution of the last; its sum is below 1 for a
-group of several tokens. Tokens of the two vocabularies are not compared by name, but by rank:
+which is the probability of the first n - 1 tokens times the distribution of the last token. The sum of P(v) is below 1
+if n > 1. Tokens of the two vocabularies are not compared by name, but by rank:
 
     distance = sum over r of |P_student,(r) - P_teacher,(r)|,  P_(1) >= P_(2) >= ...,
 
-where the shorter list is padded with zeros. A token has a distance from 0 to 2, without a unit.
+where the shorter list is padded with zeros. The distance of a group is a number from 0 to 2, without a unit.
 
 Sources: Boizard et al. 2024, arXiv:2402.12030, section 3 (the loss); TRL 1.16, `GOLDTrainer` (groups of equal text, and
-their product by the chain rule, its merge strategy "bayesian"). There the rest after the last common boundary is a
-group too; here it is left out, since it is not the same text.
+the product by the chain rule, which is the merge strategy "bayesian"). In TRL, the tokens after the last common end are
+a group too; here they are left out, because their texts differ between the models.
 
 Shape letters: N positions, V vocabulary, G groups.
 """
@@ -48,19 +49,19 @@ SPECIAL = b"\xff"
 UNSETTLED = " 'nvr\N{REPLACEMENT CHARACTER}"
 """Last characters of a text that may be decoded differently when more tokens follow.
 
-An incomplete character is decoded as U+FFFD. With the other characters begin the texts that `clean_up_tokenization` of
-transformers replaces, such as " n't".
+An incomplete character is decoded as U+FFFD. The other characters may end an incomplete form of a text that
+`clean_up_tokenization` of transformers replaces, such as " n't" or " 've".
 """
 WINDOW = 8
-"""Least number of tokens that are decoded before a token, so that a leading space is decoded as in the whole text."""
+"""Smallest number of tokens by which a window of `_beginnings_by_windows` advances."""
 
 
 def spelled(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[int]) -> tuple[bytes, list[int | None]]:
-    """Return the text of tokens in UTF-8, and for every token its end in bytes; None for an end within a character.
+    """Return the text of tokens in UTF-8, and the end of every token in bytes; None for an end within a character.
 
-    The end of a token is the length of the text of all tokens up to it: decoded alone, a token may have another text.
-    A special token is the one byte `SPECIAL`, so that the ends of answers are equal in two tokenizers with different
-    special tokens.
+    The end of a token is the length of the text of all tokens up to and including this token, because a token that is
+    decoded alone may have another text. A special token has the text `SPECIAL`, one byte, so that the ends of answers
+    are equal for two tokenizers with different special tokens.
 
     Args:
         tokenizer: A tokenizer of transformers. The time is linear in the number of tokens for a fast tokenizer, and
@@ -83,8 +84,8 @@ def spelled(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[int]) -> tuple[
             spelling += content[written:size] + SPECIAL
             written = size
             specials += 1
-        # An incomplete character is decoded as U+FFFD. If the text itself has this character, its first token already
-        # gives the whole character and the next token adds nothing: then only the last token has an end.
+        # An incomplete character is decoded as U+FFFD. If the text itself contains U+FFFD as several tokens, its first
+        # token is already decoded as the whole character, and the next tokens add nothing: only the last has an end.
         end = size + specials if is_beginning else None
         if ends and end == ends[-1]:
             ends[-1] = None
@@ -93,26 +94,30 @@ def spelled(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[int]) -> tuple[
 
 
 def _beginning(text: str, whole: str) -> tuple[int, bool]:
-    """Return the size of a text in UTF-8 in bytes, and whether `whole` begins with the text."""
+    """Return the number of UTF-8 bytes of a text, and whether `whole` begins with the text."""
     return len(text.encode()), whole.startswith(text)
 
 
 def _beginnings_by_windows(
     decode: Callable[[Sequence[int]], str], tokens: Sequence[int], special: Set[int], whole: str
 ) -> list[tuple[int, bool]] | None:
-    """Return `_beginning` of the text of the first 1, 2, ... tokens; None if the text of all is then not `whole`."""
-    # Write text(b:n) for the text that tokens b to n spell alone. A text is settled if no later token changes it. With
-    # s settled tokens (b in the round before), text(0:n) is text(0:s) and the part of text(b:n) after text(b:s): both
-    # begin with the same token, and so lack the same leading space. Then s becomes b, and n becomes s.
+    """Return `_beginning` of the text of the first 1, 2, ... tokens, in linear time.
+
+    Return None if the computed text of all tokens is not `whole`.
+    """
+    # Let text(b:n) be the decoded tokens from b up to but not including n. The first s tokens are settled if no later
+    # token changes text(0:s). Decode only the window that begins at b, an earlier value of s: text(0:n) is text(0:s)
+    # followed by the part of text(b:n) after text(b:s). Both texts of the window begin with the same token, so both
+    # lack the leading space that decoding may drop. When text(0:n) is settled, b becomes s, and s becomes n.
     beginnings = []
     begin = settled = 0
     read, size = 0, 0  # characters and bytes of text(0:s)
-    shared = rest = ""  # text(b:s), and what text(b:n) has after it
+    shared = rest = ""  # text(b:s), and the part of text(b:n) after text(b:s)
     for number, token in enumerate(tokens, 1):
         text = decode(tokens[begin:number])
         if not text.startswith(shared):
-            # Half a character after other byte tokens of SentencePiece: all of them are decoded as U+FFFD until it is
-            # whole. The size is read at special tokens only.
+            # The window ends with an incomplete character after other byte tokens of SentencePiece, which are all
+            # decoded as U+FFFD until the character is complete. The size is needed for special tokens only.
             beginnings.append(_beginning(decode(tokens[:number]), whole) if token in special else (0, False))
             continue
         rest = text[len(shared) :]
@@ -135,7 +140,7 @@ def align(student_ends: Sequence[int | None], teacher_ends: Sequence[int | None]
     Returns:
         Groups of at least one token of each model.
     """
-    # The last token with each end. An end of None, or of 0 (no text yet), ends no group.
+    # Map each end to the last token with this end. An end of None, or of 0 (no text yet), ends no group.
     student_last = {end: number for number, end in enumerate(student_ends) if end}
     teacher_last = {end: number for number, end in enumerate(teacher_ends) if end}
     groups = []
@@ -150,13 +155,13 @@ def align(student_ends: Sequence[int | None], teacher_ends: Sequence[int | None]
 def answer_groups(
     tokenizers: Sequence[object], documents: Sequence[tuple[Sequence[int], Sequence[bool]]]
 ) -> list[Group]:
-    """Return the groups of predicted tokens of one document in the tokens of student and teacher.
+    """Return the groups of predicted tokens of one document, given the student's and the teacher's tokens.
 
-    1. Find the answers, the longest runs of predicted tokens, and pair the answers of both models in their order.
+    1. Find the answers, which are the longest runs of predicted tokens, and pair the answers of both models in order.
        Answers without a counterpart are left out.
-    2. Leave out spaces and special tokens at the beginning of an answer, which templates may add.
+    2. Leave out spaces and special tokens at the beginning of an answer, because templates may add them.
     3. Align the tokens of the common beginning of both answers. A group with the first token of a document is left out,
-       because no position predicts it.
+       because no position predicts this token.
 
     Args:
         tokenizers: The tokenizers of student and teacher.
@@ -164,24 +169,24 @@ def answer_groups(
     """
     groups: list[Group] = []
     for runs in zip(*(_predicted_runs(masks) for _, masks in documents), strict=False):
-        # 1. The texts of an answer in the tokens of both models, and the length of their common beginning.
+        # 1. Spell the answer with both tokenizers, and find the length of the common beginning in bytes.
         parts = zip(tokenizers, runs, documents, strict=True)
         spellings = [spelled(tokenizer, tokens[run.start : run.stop]) for tokenizer, run, (tokens, _) in parts]
         texts = [text.lstrip(b" \t\r\n" + SPECIAL) for text, _ in spellings]
         pairs = enumerate(zip(*texts, strict=False))
         shared = next((n for n, (one, other) in pairs if one != other), min(map(len, texts)))
-        # 2. For each model, the ends of its tokens within the common beginning, counted from its start.
-        begins, sides = [], []
-        for run, (text, ends), rest in zip(runs, spellings, texts, strict=True):
-            before = len(text) - len(rest)
-            left_out = next((n for n, end in enumerate(ends) if end is None or end > before), len(ends))
-            begins.append(run.start + left_out)
-            sides.append([end - before if end and before < end <= before + shared else None for end in ends[left_out:]])
-        # 3. Align, and count tokens from the beginning of the document.
-        for group in align(sides[0], sides[1]):
-            placed = [range(begin + part.start, begin + part.stop) for begin, part in zip(begins, group, strict=True)]
-            if all(part.start for part in placed):
-                groups.append((placed[0], placed[1]))
+        # 2. For each model, find the ends of its tokens within the common beginning, in bytes from its start.
+        begins, ends_of_models = [], []
+        for run, (text, ends), stripped in zip(runs, spellings, texts, strict=True):
+            cut = len(text) - len(stripped)
+            skipped = next((n for n, end in enumerate(ends) if end is None or end > cut), len(ends))
+            begins.append(run.start + skipped)
+            ends_of_models.append([end - cut if end and cut < end <= cut + shared else None for end in ends[skipped:]])
+        # 3. Align the tokens. Convert their numbers from the answer to the document.
+        for group in align(*ends_of_models):
+            shifted = [range(begin + part.start, begin + part.stop) for begin, part in zip(begins, group, strict=True)]
+            if all(part.start for part in shifted):
+                groups.append((shifted[0], shifted[1]))
     return groups
 
 
@@ -200,7 +205,7 @@ def _predicted_runs(masked: Sequence[bool]) -> list[range]:
 def group_probabilities(
     logits_NV: Tensor, tokens_N: Tensor, groups: Sequence[range], *, temperature: float = 1.0
 ) -> Tensor:
-    """Return the probability of the text of each group by its last token, [G, V], at least float32.
+    """Return P(v) of the module docstring for each group and each token v, [G, V], at least float32.
 
     Args:
         logits_NV: The logits that predict each token, floating [N, V].
@@ -217,8 +222,8 @@ def group_probabilities(
     wide_NV = logits_NV.to(torch.promote_types(logits_NV.dtype, torch.float32))
     log_p_NV = F.log_softmax(wide_NV / temperature, -1)
     chosen_N = log_p_NV.gather(1, tokens_N.long()[:, None])[:, 0]
-    # The sum over the tokens before the last one of a group is the difference of two cumulative sums. These grow with
-    # the length of the row, so they are float64.
+    # The sum over the tokens of a group before its last token is the difference of two cumulative sums. Cumulative sums
+    # grow with the length of the row, so they are float64.
     before_N = F.pad(chosen_N.double().cumsum(0), (1, 0))
     bounds = [[group[0] for group in groups], [group[-1] for group in groups]]
     first_G, last_G = torch.tensor(bounds, dtype=torch.int64, device=logits_NV.device)
@@ -227,9 +232,9 @@ def group_probabilities(
 
 
 def universal_distance(student_GV: Tensor, teacher_GV: Tensor) -> Tensor:
-    """Return the distance of each group, [G]: L1 between probabilities in decreasing order, padded with zeros.
+    """Return the distance of each group, [G]: the L1 distance between sorted probabilities, padded with zeros.
 
-    The vocabularies may have different sizes. The gradient reaches the student through the sorted values.
+    The vocabularies may have different sizes. The result is differentiable with respect to `student_GV`.
     """
     sorted_student_GV = torch.sort(student_GV, dim=-1, descending=True).values
     sorted_teacher_GV = torch.sort(teacher_GV, dim=-1, descending=True).values
@@ -240,7 +245,7 @@ def universal_distance(student_GV: Tensor, teacher_GV: Tensor) -> Tensor:
 
 
 class Paired(Protocol):
-    """A document of the student in the tokens of the teacher."""
+    """A document of the data in the tokens of the teacher, and its groups."""
 
     @property
     def teacher_tokens(self) -> Tensor:
@@ -259,7 +264,7 @@ class Aligned:
 
     Attributes:
         spans: Begin and end (exclusive) of the student's tokens of each group, int64 [G, 2].
-        probabilities: The probability of the text of each group by its last token, [G, V] of the teacher's vocabulary.
+        probabilities: The result of `group_probabilities` for the teacher, [G, V].
     """
 
     spans: Tensor
@@ -267,10 +272,10 @@ class Aligned:
 
 
 class AlignedTeacher:
-    """A frozen model with another tokenizer. It gets the documents of a batch in the tokens of its tokenizer.
+    """A frozen model with another tokenizer, which runs on the documents of a batch in its own tokens.
 
     Args:
-        teacher: The model, which takes batches of its tokens.
+        teacher: The model, which takes batches in its own tokens.
         pairs: The documents, by the numbers in `Batch.examples`.
     """
 
@@ -279,13 +284,13 @@ class AlignedTeacher:
 
     @property
     def vocab_size(self) -> int:
-        """The number of the teacher's tokens."""
+        """Return the number of tokens in the teacher's vocabulary."""
         return self._teacher.vocab_size
 
     def aligned(self, batch: Batch, temperature: float) -> list[Aligned]:
         """Return the teacher's output for every row. A batch without example numbers has no groups.
 
-        The model also runs for a batch without groups, because ranks with its shards communicate in its forward.
+        The model also runs for a batch without groups: if it is sharded, all ranks communicate in its forward.
         """
         pairs = [] if batch.examples is None else [self._pairs[number] for number in batch.examples.tolist()]
         tokens = [pair.teacher_tokens.long() for pair in pairs] or [torch.zeros(1, dtype=torch.int64)]
@@ -303,7 +308,10 @@ Frozen = Teacher | TopKTeacher | AlignedTeacher
 
 
 def _text_probabilities(logits_TV: Tensor, tokens_T: Tensor, spans_G2: Tensor, temperature: float) -> Tensor:
-    """Return the probabilities of groups, [G, V], of a row whose token n + 1 is predicted at position n."""
+    """Return `group_probabilities` [G, V] for a row in which position n predicts token n + 1.
+
+    spans_G2: begin and end (exclusive) of the tokens of each group.
+    """
     # Select the positions of all groups, and renumber the groups among the selected positions.
     spans: list[list[int]] = spans_G2.tolist()
     positions = [position for begin, end in spans for position in range(begin, end)]
@@ -324,22 +332,22 @@ def aligned_rows(
     scale: float | Tensor | None = None,
     deferred: bool = False,
 ) -> RowLosses:
-    """Return the cross-entropy of every scored row, and the distance of each group in the row of its last token.
+    """Return the cross-entropy of every scored position, and each group's distance where its last token is predicted.
 
-    The sum is ce_weight * cross-entropy + kd_weight * distance; only the cross-entropy is in nats.
+    The loss is ce_weight * cross-entropy + kd_weight * distance; only the cross-entropy is in nats.
 
     Args:
         student_BTV: Logits of the student.
         tokens_BT: The tokens of the student.
-        labels_BT: The label of each row, as `labels_of_logits` returns them.
+        labels_BT: The label of each position, as `labels_of_logits` returns them.
         aligned: The teacher's outputs for the first rows of the batch. The other rows have no groups.
-        weights: The arguments of the loss; the temperature divides the logits of both models in the distance.
+        weights: The arguments of the loss. In the distance, the temperature divides the student's logits.
         scale: The factor of the gradient; None computes no gradient.
-        deferred: Whether to record an invalid row in `RowLosses.fault` instead of raising.
+        deferred: Whether to record an invalid position in `RowLosses.fault` instead of raising.
 
     Returns:
-        Rows without metrics of a teacher. `divergence_P` is the distance divided by temperature^2, because sums
-        multiply it by temperature^2.
+        The rows of `loss_by_blocks` without metrics of a teacher. `divergence_P` is the distance divided by
+        temperature^2, because `weighted_sum` multiplies it by temperature^2.
 
     Raises:
         LogitsError, LabelError: As `loss_by_blocks`.
@@ -363,15 +371,15 @@ def aligned_rows(
             logits_TV = student_BTV[b].detach().requires_grad_(factor is not None)
             student_GV = _text_probabilities(logits_TV, tokens_BT[b], row.spans, weights.temperature)
             distance_G = universal_distance(student_GV, row.probabilities)
-        # A span ends at `end`, so its last token is end - 1, which the position end - 2 predicts.
+        # The last token of a span is end - 1, which position end - 2 predicts.
         distance_BT[b, row.spans[:, 1].to(distance_BT.device) - 2] = distance_G.detach().double()
         if factor is not None:
             (gradient_TV,) = torch.autograd.grad(distance_G.sum(), logits_TV)
             rows.gradient_BTV[b] += gradient_TV * factor
     distance_P = distance_BT.flatten()
     wrong_P = ~distance_P.isfinite()
-    # `loss_by_blocks` has checked the student, so a distance that is not finite is reported as NaN of the teacher. The
-    # places of faults are: 0 no fault, then P labels, P rows of the student, P rows of the teacher.
+    # `loss_by_blocks` has checked the student's logits, so a distance that is not finite is reported as a NaN of the
+    # teacher. A fault contains a place: 0 for no fault, then P labels, P rows of the student, P rows of the teacher.
     fault = rows.fault
     if len(wrong_P):  # `argmax` needs an element
         teacher_fault = KINDS * (1 + 2 * len(wrong_P) + wrong_P.byte().argmax()) + 1

@@ -1,4 +1,4 @@
-"""Distillation between vocabularies of different sizes, whose smaller one is the beginning of the larger one.
+"""Distillation between vocabularies of different sizes. The smaller one contains the first tokens of the larger one.
 
 Shape letters: B batch, T position, V vocabulary.
 """
@@ -29,8 +29,7 @@ from reference_trainer.distillation.protocols import (
 from reference_trainer.errors import SettingError, ShapeError, VocabularyError
 
 VocabularyMode = Literal["truncate", "truncate-student", "pad"]
-"""How `share_vocabulary` makes two vocabularies equal."""
-
+"""The way in which `share_vocabulary` makes the sizes of two vocabularies equal."""
 
 AnyTeacher = TypeVar("AnyTeacher", bound=Teacher | TopKTeacher)
 Learner = TypeVar("Learner", Student, EvaluatedStudent)
@@ -41,13 +40,14 @@ def share_vocabulary(
 ) -> tuple[AnyTeacher | Teacher, Learner]:
     """Return a teacher and a student with equal `vocab_size`; one of them is wrapped if the sizes differ.
 
-    - "truncate": the teacher's surplus logits are cut before its softmax, so it is renormalised over the student's
-      tokens.
+    - "truncate": the teacher's surplus logits are cut before the softmax, so the teacher's distribution is renormalised
+      over the student's tokens.
     - "truncate-student": the student's surplus logits are cut, and their gradient is 0.
-    - "pad": the smaller model gets logits of -inf for the tokens it lacks: their probability is 0. If the student is
-      padded, the loss is +inf where such a token is a label, or the teacher gives it a probability above 0.
+    - "pad": the model with the smaller vocabulary gets logits of -inf for the missing tokens: their probability is 0.
+      If the student is padded, the loss is +inf where a missing token is a label, or has a probability above 0 in the
+      teacher.
 
-    The wrapped student always gets a gradient of its own vocabulary size.
+    A student inside a wrapper receives a gradient with its original number of logits.
 
     Raises:
         VocabularyError: The model to be truncated is the smaller one, or the mode changes the number of logits of a
@@ -59,9 +59,10 @@ def share_vocabulary(
     teacher_size, student_size = teacher.vocab_size, student.vocab_size
     if teacher_size == student_size:
         return teacher, student
+    # The model to truncate must have the larger vocabulary.
     if {"truncate": teacher_size, "truncate-student": student_size}.get(mode) == min(teacher_size, student_size):
         raise VocabularyError(
-            f"mode {mode!r} needs a surplus to cut: teacher vocab_size {teacher_size}, student vocab_size "
+            f"mode {mode!r} has no surplus logits to cut: teacher vocab_size {teacher_size}, student vocab_size "
             f"{student_size}; check that the tokenizers match, then use 'truncate', 'truncate-student' or 'pad'"
         )
     common = max(teacher_size, student_size) if mode == "pad" else min(teacher_size, student_size)
@@ -94,7 +95,7 @@ class _ResizedTeacher:
         return Outputs(self._resized(outputs.logits, batch), outputs.hidden_states)
 
     def head(self, batch: Batch, *, hidden_states: bool = False) -> tuple[Head, Sequence[Tensor]] | None:
-        # The output layer cuts or pads logits itself, by its `vocab_size`.
+        # A `Head` cuts or pads its logits to its `vocab_size`.
         teacher = self._teacher
         output = teacher.head(batch, hidden_states=hidden_states) if isinstance(teacher, HeadTeacher) else None
         return output and (replace(output[0], vocab_size=self._vocab_size), output[1])
@@ -160,7 +161,7 @@ class _ResizedPass:
         if logit_gradient.shape != self._logits_BTV.shape:
             actual, expected = list(logit_gradient.shape), list(self._logits_BTV.shape)
             raise ShapeError(f"the gradient has shape {actual}, the logits {expected}; expected equal shapes")
-        # Columns that were cut get a gradient of 0; the gradient of columns that were added is dropped.
+        # Columns that were cut get a gradient of 0. The gradient of columns that were added is dropped.
         inner_gradient = _resized(logit_gradient, self._inner_size, 0.0)
         if isinstance(self._pass, FeaturePass):
             self._pass.backward(inner_gradient, hidden_gradients)
@@ -169,7 +170,7 @@ class _ResizedPass:
 
 
 def _resized(x_BTV: Tensor, vocab_size: int, fill: float) -> Tensor:
-    """Return the first `vocab_size` columns; missing columns have the value `fill`."""
+    """Return `x_BTV` with `vocab_size` columns: surplus columns are cut, missing columns are filled with `fill`."""
     kept_BTV = x_BTV[..., :vocab_size]
     missing = vocab_size - kept_BTV.shape[-1]
     return torch.nn.functional.pad(kept_BTV, (0, missing), value=fill) if missing else kept_BTV

@@ -1,4 +1,4 @@
-"""The command `checkpoints`: list and verify the checkpoints of runs, and export one as a model."""
+"""The command `checkpoints`: list and verify the checkpoints of runs, and export a checkpoint as a model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ from reference_trainer.storage.whole_weights import SavedWeights, read_weights
 
 
 def list_checkpoints(directory: Path) -> list[CheckpointEntry]:
-    """Return the checkpoints in `directory`, or in its `checkpoints`, verified. Raise `CheckpointError` without any."""
+    """Verify and return the checkpoints in `directory`, or in its subdirectory `checkpoints`.
+
+    Raise `CheckpointError` if there are no checkpoints.
+    """
     checkpoints = verify_checkpoints(_checkpoints_of(directory))
     if not checkpoints:
         raise CheckpointError(f"{directory} has no checkpoints; expected the --out of a run, or its {CHECKPOINTS}")
@@ -35,7 +38,7 @@ def _checkpoints_of(directory: Path) -> Path:
 
 
 def table(checkpoints: Sequence[CheckpointEntry]) -> list[str]:
-    """Return a line for each checkpoint: name, time of the save, bytes, and its fault or marks."""
+    """Return a line for each checkpoint: name, time of the save, number of bytes, and the result of `_state`."""
     width = max(len(entry.path.name) for entry in checkpoints)
     return [
         f"{entry.path.name:{width}}  {_time(entry.saved_at)}  {entry.size:>15,} bytes  {_state(entry, checkpoints)}"
@@ -48,23 +51,30 @@ def _time(saved_at: float | None) -> str:
 
 
 def _state(entry: CheckpointEntry, checkpoints: Sequence[CheckpointEntry]) -> str:
-    """Return "damaged" with the fault, or "whole" with the marks of the latest and the best of the run."""
+    """Return "damaged" with the fault, or "whole", marked as "latest" or "best" if it is so within its run."""
     if entry.fault is not None:
         return f"damaged: {entry.fault}"
-    # The newest undamaged checkpoint records the best step of the run.
+    # The newest undamaged checkpoint contains the best step of the run.
     run = [other for other in checkpoints if other.run_id == entry.run_id]
     best = next((other.best for other in reversed(run) if other.fault is None), None)
     latest = ", latest" if entry is run[-1] else ""
-    is_best = best is not None and best.step == entry.step
-    return f"whole{latest}{f', best (score {best.score:.6g})' if best is not None and is_best else ''}"
+    score = f", best (score {best.score:.6g})" if best is not None and best.step == entry.step else ""
+    return f"whole{latest}{score}"
 
 
 def export_checkpoint(directory: Path, step: int | Literal["latest", "best"], out: Path) -> None:
-    """Write the student of the checkpoint of a step, the latest or the best, as a model that `--teacher` accepts.
+    """Write the student of a checkpoint as a model that `--teacher` accepts.
 
-    The `save` of custom parts, or of Hugging Face parts, writes their student. Raise `CheckpointError` if the
-    checkpoint is missing or damaged, or its student cannot be created; `OutputError` if `out` is not empty or cannot be
-    written.
+    A student of custom parts, or of Hugging Face parts, is written by the method `save` of these parts.
+
+    Args:
+        directory: The output directory of a run, or its directory of checkpoints.
+        step: The step of the checkpoint, or "latest" or "best".
+        out: The directory to write.
+
+    Raises:
+        CheckpointError: The checkpoint is missing or damaged, or its student cannot be created.
+        OutputError: `out` is not empty or cannot be written.
     """
     folder = _checkpoints_of(directory)
     path = folder / checkpoint_name(RUN_ID, step) if isinstance(step, int) else find_checkpoint(folder, RUN_ID, step)
@@ -80,12 +90,12 @@ def export_checkpoint(directory: Path, step: int | Literal["latest", "best"], ou
 
 
 def checkpoint_student(saved: SavedWeights) -> Decoder:
-    """Return the decoder of a checkpoint, with its weights. Raise `CheckpointError` if the weights do not fit."""
+    """Return the student of a checkpoint. Raise `CheckpointError` if it is no `Decoder`, or the weights do not fit."""
     path, config = saved.path, saved.manifest.state.get("student")
     try:
         if not isinstance(config, dict):
-            raise CheckpointError(f"{path / MANIFEST} describes no student of this package; expected its decoder")
-        with torch.device("meta"):  # no memory and no random numbers for weights that are replaced at once
+            raise CheckpointError(f"{path / MANIFEST} describes no student of reference_trainer; expected a Decoder")
+        with torch.device("meta"):  # without memory and random numbers for weights that are replaced below
             decoder = Decoder(DecoderConfig(**config))
         weights = saved.whole_tensors("student", decoder.state_dict())
         decoder.load_state_dict({name: tensor[...] for name, tensor in weights.items()}, assign=True)

@@ -54,8 +54,8 @@ CHANGEABLE = frozenset(
 )
 """Settings that a run may change when it resumes.
 
-Paths of data, template and teacher may change, because `conditions` has the digests of their contents. The device may
-change, because `conditions` has its name.
+Paths of data, template and teacher may change, because `conditions` contains the digests of their contents. The setting
+`device` may change, because `conditions` contains the name of the device in use.
 """
 
 
@@ -72,7 +72,7 @@ def conditions(
     world_size: int,
     strategy: str,
 ) -> dict[str, object]:
-    """Return the values that must be equal in the saved and the resumed run, so that the results are bitwise equal."""
+    """Return the values that must be equal in the saved and the resumed run, to make the results bitwise equal."""
     start = settings.student.init_from
     initial_weights = {} if start is None else {"init_from": path_in_json(start.resolve())}
     return {
@@ -91,9 +91,12 @@ def conditions(
 
 
 CHECKPOINTS, RUN_ID = "checkpoints", "student"
-"""Names of the directory in the output, and of its checkpoints: `checkpoints/student-step100`."""
+"""Name of the directory of checkpoints in the output directory, and prefix of the names of its checkpoints.
+
+Example: `checkpoints/student-step100`.
+"""
 NAMED = ("latest", "best")
-"""Values of `--resume` that are names of checkpoints, not paths."""
+"""Values of `--resume` that are not paths of checkpoints."""
 
 Result = TypeVar("Result")
 
@@ -101,8 +104,8 @@ Result = TypeVar("Result")
 def files_to_keep(directory: Path, resume: Path | None, *, rewinding: bool) -> list[str]:
     """Return the names in an output directory that may exist when a run starts.
 
-    These are the files of metrics and, if the run resumes or rewinds, the directory of checkpoints. If a run was killed
-    in its first save, this directory has only partial checkpoints; it may then exist for a new run too.
+    These are the files of metrics and, if the run resumes or rewinds, the directory of checkpoints. A directory with
+    nothing but partial checkpoints, left by a run that was killed in its first save, may exist for a new run too.
     """
     try:
         has_only_partial = all(is_partial(entry) for entry in (directory / CHECKPOINTS).iterdir())
@@ -123,14 +126,14 @@ def has_later(directory: Path, resume: Path | None) -> bool:
         if path is None:
             return bool(steps)
         return bool(steps) and read_manifest(path).step < steps[-1]
-    except CheckpointError:  # `open_checkpoint` reports it
+    except CheckpointError:  # `open_checkpoint` raises it again
         return False
 
 
 def named_checkpoint(directory: Path, resume: Path) -> Path:
     """Return the path of the checkpoint to resume: a path, or "latest" or "best" of the checkpoints in `directory`.
 
-    Raise `CheckpointError` if it does not exist; the message suggests a similar name.
+    Raise `CheckpointError` if the checkpoint does not exist; the message suggests a similar name.
     """
     if str(resume) in NAMED:
         return find_checkpoint(directory, RUN_ID, str(resume))
@@ -151,7 +154,7 @@ def open_checkpoint(directory: Path, resume: Path | None, *, rewinding: bool) ->
 
     Raises:
         CheckpointError: The checkpoint is missing or damaged, or a directory has the name of a checkpoint and no
-            manifest. Without `rewinding`, also if later checkpoints exist, or for a new run any checkpoint.
+            manifest. Without `rewinding`, also if later checkpoints exist; for a new run, if any checkpoint exists.
     """
     sweep(directory)
     check_complete(directory, RUN_ID)
@@ -173,26 +176,33 @@ def open_checkpoint(directory: Path, resume: Path | None, *, rewinding: bool) ->
 
 
 def read_with_hint(read: Callable[[Path], Result], path: Path) -> Result:
-    """Return `read(path)`. If `path` is the output directory of a run, errors suggest its latest checkpoint."""
+    """Return `read(path)`, and add the result of `hint_at_latest` to errors."""
     try:
         return read(path)
     except CheckpointError as error:
-        latest = path / CHECKPOINTS / f"{RUN_ID}-latest"
-        raise CheckpointError(f"{error}; did you mean {latest}?" if latest.is_dir() else str(error)) from error
+        raise CheckpointError(f"{error}{hint_at_latest(path)}") from error
+
+
+def hint_at_latest(path: Path) -> str:
+    """Return a hint at the latest checkpoint if the path is an output or checkpoint directory of a run, else ""."""
+    for checkpoint in (path / CHECKPOINTS / f"{RUN_ID}-latest", path / f"{RUN_ID}-latest"):
+        if os.path.isdir(checkpoint):  # noqa: PTH112  (Path.is_dir raises for a name that is too long)
+            return f"; did you mean {checkpoint}?"
+    return ""
 
 
 def _hint_at_previous(path: Path) -> str:
-    """Return a hint at the checkpoint before the damaged one at `path`; "" if there is none."""
+    """Return a hint at the checkpoint before the damaged one at `path`; "" if no earlier one exists."""
     names = [checkpoint_name(RUN_ID, step) for step in saved_steps(path.parent, RUN_ID)]
     index = names.index(path.name) if path.name in names else 0
     if index == 0:
         return ""
-    return f"; to go on from the one before, use --rewind --resume {path.parent / names[index - 1]}"
+    return f"; to continue from the previous checkpoint, use --rewind --resume {path.parent / names[index - 1]}"
 
 
 def metrics_length(checkpoint: Checkpoint | None, directory: Path) -> int:
-    """Return the number of bytes of the metrics file to keep: as recorded in a checkpoint in `directory`, else 0."""
-    # A checkpoint of another directory belongs to another run, with its own metrics.
+    """Return the number of bytes of the metrics file to keep: the number in a checkpoint of `directory`, else 0."""
+    # A checkpoint in another directory belongs to another run, which has its own metrics file.
     if checkpoint is None or checkpoint.path.resolve().parent != directory.resolve():
         return 0
     length = checkpoint.manifest.state.get("metrics_length")
@@ -201,18 +211,18 @@ def metrics_length(checkpoint: Checkpoint | None, directory: Path) -> int:
     return length
 
 
-def check_conditions(manifest: Manifest, known: Mapping[str, object]) -> None:
-    """Raise `DriftError`, with both values, if a condition in `known` changed; ignore all other conditions.
+def check_conditions(manifest: Manifest, present: Mapping[str, object]) -> None:
+    """Raise `DriftError`, with both values, if a condition in `present` changed; ignore all other conditions.
 
-    A run calls this function before it loads models, with the conditions that are known then. `state_to_resume` checks
-    all conditions later.
+    A run calls this function before it loads models, when not all conditions are known. `state_to_resume` checks all
+    conditions later.
     """
-    _refuse_changes(manifest, {name: value for name, value in manifest.conditions.items() if name in known}, known)
+    _refuse_changes(manifest, {name: value for name, value in manifest.conditions.items() if name in present}, present)
 
 
 def _refuse_changes(manifest: Manifest, saved: Mapping[str, object], present: Mapping[str, object]) -> None:
     """Raise `DriftError` if the saved and the present conditions differ."""
-    # A checkpoint of an older version lacks the settings that were added later. Their defaults keep its behaviour.
+    # A checkpoint of an older version lacks settings that were added later; their defaults keep the old behaviour.
     defaults = {name: FIELDS[name].default for name in present if name in FIELDS and name not in CHANGEABLE}
     if changed := differences({**defaults, **saved}, json.loads(json.dumps(present))):
         raise DriftError(
@@ -224,7 +234,7 @@ def _refuse_changes(manifest: Manifest, saved: Mapping[str, object], present: Ma
 def state_to_resume(manifest: Manifest, schedule: Schedule, present: Mapping[str, object]) -> TrainState:
     """Return the state of a checkpoint.
 
-    Raise `DriftError`, with both values of every condition that changed, and `CheckpointError` for an invalid state.
+    Raise `DriftError`, with both values of every condition that changed, or `CheckpointError` for an invalid state.
     """
     _refuse_changes(manifest, manifest.conditions, present)
     name = checkpoint_name(manifest.run_id, manifest.step)
@@ -235,8 +245,8 @@ def state_to_resume(manifest: Manifest, schedule: Schedule, present: Mapping[str
         state = state_from_json(json.dumps({**saved, "position": saved_position}))
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{name}/{MANIFEST}: invalid state: {error}") from error
-    # The position must be between two updates, and its numbers must agree with the manifest and the schedule. At the
-    # begin and the end of an epoch, no step of the epoch may have been taken.
+    # The position must be between two updates, and its numbers must agree with the manifest and the schedule. Only at
+    # the beginning and the end of an epoch, the number of steps in the epoch can be 0.
     position = state.position
     is_between_updates = position.event in (Event.SAVE, *BETWEEN_UPDATES, Event.TRAIN_END)
     is_at_step = 1 <= position.step == manifest.step == state.steps
@@ -244,7 +254,7 @@ def state_to_resume(manifest: Manifest, schedule: Schedule, present: Mapping[str
     last = min(position.step, schedule.steps_per_epoch)
     is_in_epoch = 1 <= position.epoch <= schedule.epochs and first <= position.epoch_step <= last
     if not (is_between_updates and is_at_step and is_in_epoch):
-        raise CheckpointError(f"{name}/{MANIFEST}: the state is of {position}; expected step {manifest.step}")
+        raise CheckpointError(f"{name}/{MANIFEST}: invalid {position}; expected one after step {manifest.step}")
     return state
 
 
@@ -269,10 +279,10 @@ class Checkpoints:
         keep: Number of latest checkpoints to keep; 0 keeps all.
         modules: The modules to save, by the prefix of their tensors.
         optimizer: The optimizer to save; None without one.
-        conditions: The result of `conditions`.
+        conditions: The result of the function `conditions`.
         ranks: The ranks of the run.
         best: The best step.
-        writer: The thread that writes.
+        writer: The thread that writes the checkpoints.
     """
 
     directory: Path
@@ -288,31 +298,31 @@ class Checkpoints:
     custom_settings: Mapping[str, str] = field(default_factory=dict)
     """The settings that name the class or model of a custom student; an export needs them."""
     settings: Mapping[str, object] = field(default_factory=dict)
-    """The settings that a resumed run takes unless they are overridden."""
-    begun: int = 0
+    """The settings that a resumed run takes from the checkpoint unless they are set explicitly."""
+    started_step: int = 0
     """The step of the last save that was started."""
 
     def save(self, run: Saved, metrics_length: int) -> Path | None:
-        """Start to save the run if a checkpoint is due or the step is the best so far.
+        """Start to save the run if a checkpoint is due, or if the step is the best so far.
 
         All ranks call this method with equal evaluations, so they choose the same best step. With `fsdp2` every rank
         writes its shard, and all ranks wait for each other; otherwise rank 0 writes in the background. An error of the
         previous save is raised here, or by `writer`.
 
         Returns:
-            The path of the checkpoint, on every rank; None if the step is not saved now, or was saved before.
+            The path of the checkpoint, on every rank; None if the step is not saved, or has been saved before.
         """
-        # 1. Decide, equally on all ranks. `note` updates the best step even if no checkpoint is due.
+        # 1. Decide whether to save, equally on all ranks. `note` must be called even if no checkpoint is due.
         step = run.state.position.step
         is_best = run.evaluated and self.best.note(step, run.state.validation)
         sharded = self.conditions["strategy"] == "fsdp2"
-        if not (run.due or is_best) or step == self.begun:
+        if not (run.due or is_best) or step == self.started_step:
             return None
-        self.begun = step
+        self.started_step = step
         path = self.directory / checkpoint_name(RUN_ID, step)
         if self.ranks.rank > 0 and not sharded:
             return path
-        # 2. Copy the tensors, so that training can go on while they are written.
+        # 2. Copy the tensors, so that the training can continue while the copies are written.
         copies = snapshot(self.modules, self.optimizer)
         student = self.modules.get("student")
         state = {
@@ -342,7 +352,7 @@ class Checkpoints:
         return path
 
     def load(self, checkpoint: Checkpoint, schedule: Schedule) -> TrainState:
-        """Restore modules, optimizer and best step; return the state to resume from. On an error nothing is changed."""
+        """Restore modules, optimizer and best step; return the state to resume from. An error leaves all unchanged."""
         # `state_to_resume` and `restore` check everything before the first change.
         state = state_to_resume(checkpoint.manifest, schedule, self.conditions)
         described = checkpoint.manifest.state.get("optimizer", {})
@@ -352,5 +362,8 @@ class Checkpoints:
         return state
 
     def rewind(self, start: int | None) -> Path | None:
-        """Move checkpoints later than step `start` aside, or all for None; return their new directory, None if none."""
+        """Move checkpoints later than step `start` to another directory; for None, move all checkpoints.
+
+        Return the directory; None if no checkpoint was moved.
+        """
         return rewind(self.directory, RUN_ID, start)

@@ -27,29 +27,30 @@ HUGGING_FACE = "reference_trainer.huggingface.parts:HuggingFace"
 
 
 def find_parts(settings: Settings) -> tuple[Callable[..., Any], dict[str, object]] | None:
-    """Return the class that the settings name, and its arguments; None if they name none.
+    """Return the class that the settings name, and its arguments; None if the settings name no class.
 
-    No instance is created. Raise `SettingError` if the class cannot be imported, is not a subclass of `Run` (with a
-    Hugging Face student, of `HuggingFace`), or does not take the arguments.
+    A Hugging Face student without `parts` has the class `HuggingFace`. No instance is created. Raise `SettingError` if
+    the class cannot be imported, is not a subclass of `Run` (with a Hugging Face student, of `HuggingFace`), or does
+    not accept the arguments.
     """
     hugging_face = None if settings.student.model is None else import_object("student", HUGGING_FACE)
     if settings.run.parts is None:
         return None if hugging_face is None else (hugging_face, {})
-    kind = import_object("parts", settings.run.parts)
-    if not (isinstance(kind, type) and issubclass(kind, Run)):
+    run_class = import_object("parts", settings.run.parts)
+    if not (isinstance(run_class, type) and issubclass(run_class, Run)):
         raise SettingError(f"parts: {settings.run.parts} is not a subclass of reference_trainer's Distillation")
-    if hugging_face is not None and not issubclass(kind, hugging_face):
+    if hugging_face is not None and not issubclass(run_class, hugging_face):
         raise SettingError(
             f"conflicting settings: 'parts' is {settings.run.parts} and 'student' is {settings.student.model}; "
-            "expected a subclass of reference_trainer's HuggingFace, or one of them: other parts make a student of "
-            "their own"
+            "make 'parts' a subclass of reference_trainer's HuggingFace, or set only one of them: every other class "
+            "creates its own student"
         )
     arguments: dict[str, object] = json.loads(settings.run.arguments or "{}")
     try:
-        inspect.signature(kind).bind(settings, **arguments)
+        inspect.signature(run_class).bind(settings, **arguments)
     except TypeError as error:
         raise SettingError(f"parts: cannot create {settings.run.parts}: {error}; see --arguments") from error
-    return kind, arguments
+    return run_class, arguments
 
 
 def create_run(settings: Settings, default: type[AnyRun], **options: Unpack[RunOptions]) -> AnyRun:
@@ -61,12 +62,12 @@ def create_run(settings: Settings, default: type[AnyRun], **options: Unpack[RunO
         options: The other arguments of `Run`.
 
     Raises:
-        SettingError: As `find_parts`, and if a base class refuses the arguments.
+        SettingError: As `find_parts`, and if the class that the settings name raises `TypeError`.
     """
-    named, arguments = find_parts(settings) or (None, {})
-    kind: Callable[..., AnyRun] = named or default
+    custom_class, arguments = find_parts(settings) or (None, {})
+    run_class: Callable[..., AnyRun] = custom_class or default
     try:
-        run: AnyRun = kind(settings, **arguments, **options)
+        run: AnyRun = run_class(settings, **arguments, **options)
         return run
     except TypeError as error:
         if settings.run.parts is None:
@@ -75,9 +76,9 @@ def create_run(settings: Settings, default: type[AnyRun], **options: Unpack[RunO
 
 
 def custom_settings(settings: Settings) -> dict[str, str]:
-    """Return the settings of `STUDENT_SETTINGS` that are set; {} unless they name a class or a model.
+    """Return the settings of `STUDENT_SETTINGS` that are set; {} unless the settings name a class or a student model.
 
-    Paths that exist become absolute, since an export may run in another directory.
+    Paths that exist become absolute, because an export may run in another working directory.
     """
     if settings.run.parts is None and settings.student.model is None:
         return {}
@@ -89,12 +90,12 @@ def custom_settings(settings: Settings) -> dict[str, str]:
 
 
 def checkpoint_module(saved: SavedWeights, run: Run) -> nn.Module:
-    """Return the student of custom parts with the weights of a checkpoint, on the CPU.
+    """Return the student that the run makes, with the weights of a checkpoint, on the CPU.
 
     Raise `CheckpointError` if the weights do not fit, or if `make_student` reads other inputs than when the checkpoint
-    was saved; and the errors of the parts.
+    was saved. Errors of `make_student` propagate.
     """
-    # `make_student` records the digests of its inputs; collect them apart from the digests of the run, to compare them.
+    # `make_student` records the digests of its inputs in `run.digests`: start with no digests, to compare only these.
     run_digests, run.digests = run.digests, {}
     student = run.make_student()
     _check_inputs(saved, run.digests)
@@ -104,12 +105,13 @@ def checkpoint_module(saved: SavedWeights, run: Run) -> nn.Module:
 
 
 def export_student(saved: SavedWeights, out: Path, content: dict[str, object]) -> None:
-    """Write the student of a checkpoint by the `save` of custom parts. Raise the errors of the parts.
+    """Write the student of a checkpoint with the method `save` of the run's class, and `content` as the manifest.
 
-    Only `make_student` and `save` are called, so `save` must not use other objects that a run creates.
+    Only `make_student` and `save` are called, so `save` must not use other objects that a run creates. Errors of both
+    methods propagate.
     """
     manifest = saved.manifest
-    names = FIELDS.keys() - {"strategy"}  # the weights are whole, for every strategy of the run
+    names = FIELDS.keys() - {"strategy"}  # whatever the strategy of the run was, `saved` has the full weights
     conditions = {name: value for name, value in manifest.conditions.items() if name in names}
     settings = Settings(**conditions | manifest.state["own"])
     with create_run(settings, Run) as run:
@@ -120,10 +122,10 @@ def export_student(saved: SavedWeights, out: Path, content: dict[str, object]) -
 
 
 def _check_inputs(saved: SavedWeights, digests: Mapping[str, str]) -> None:
-    """Raise `CheckpointError` if the student was made from other inputs than the saved student."""
+    """Raise `CheckpointError` if an input of `make_student` has another digest than in the checkpoint."""
     conditions = saved.manifest.conditions
     for name, digest in digests.items():
         if conditions.get(name, digest) != digest:
             raise CheckpointError(
-                f"{saved.path} was saved with {name} {conditions[name]}, which is {digest} now; expected the same input"
+                f"{saved.path} was saved with {name} {conditions[name]}, which is now {digest}; expected the same input"
             )

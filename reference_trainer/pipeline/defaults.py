@@ -1,6 +1,6 @@
 """Complete the explicit settings of a run: from the resumed checkpoint, or by the defaults of a pretrained student.
 
-Explicit settings are those from a flag, a variable or a file. They are never changed.
+Explicit settings come from a flag, an environment variable or a file. They are never changed.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def defaults_of(settings: Settings) -> Mapping[str, float]:
         `ADAPTER` for a student with `lora`, `PRETRAINED` for another pretrained student, and nothing for a new student:
         the decoder of this package, or a directory with a configuration and no weights.
     """
-    place = settings.student.model
-    if place is None or (place.is_dir() and not has_weights(place)):
+    model = settings.student.model
+    if model is None or (model.is_dir() and not has_weights(model)):
         return {}
     return PRETRAINED if settings.student.lora is None else ADAPTER
 
@@ -58,7 +58,7 @@ def defaults_of(settings: Settings) -> Mapping[str, float]:
 def with_defaults(settings: Settings) -> Settings:
     """Return the settings, completed by the defaults of a pretrained student.
 
-    A pretrained student computes in bfloat16 on a GPU that has it, else in float32.
+    The default dtype of a pretrained student is bfloat16 on a GPU that supports bfloat16, else float32.
 
     Args:
         settings: The settings of the run; returned unchanged for a new student.
@@ -109,7 +109,7 @@ def _positions(settings: Settings) -> int | None:
 
 
 def _dtype(device: str) -> str:
-    """Return the data type in which a pretrained student computes."""
+    """Return the default dtype of a pretrained student."""
     has_bfloat16 = device != "cpu" and torch.cuda.is_available() and torch.cuda.is_bf16_supported()
     return "bfloat16" if has_bfloat16 else "float32"
 
@@ -121,13 +121,13 @@ def kept_settings(settings: Settings) -> dict[str, object]:
 
 
 def resumed_settings(settings: Settings) -> Settings:
-    """Return the settings of a resumed run: explicit settings, and all others from its checkpoint.
+    """Return the settings of a resumed run: the explicit settings, and all others from the checkpoint to resume.
 
     `check_conditions` refuses an explicit setting that a resumed run may not change.
 
     Args:
-        settings: The settings of the run. They are returned unchanged without `resume`, and if the checkpoint cannot be
-            read; the run reports this error when it loads the checkpoint.
+        settings: The settings of the run. They are returned unchanged without `resume`, or if the checkpoint cannot be
+            read: the run reports the error when it opens the checkpoint.
     """
     resume = settings.checkpoints.resume
     if resume is None:
@@ -136,8 +136,8 @@ def resumed_settings(settings: Settings) -> Settings:
         manifest = read_manifest(named_checkpoint(settings.run.out / CHECKPOINTS, resume))
     except CheckpointError:
         return settings
-    # A checkpoint of an older version lacks "settings". Its conditions have most settings; "own" names the student. The
-    # condition "strategy" is the strategy in use, not the setting.
+    # A checkpoint of an older version lacks "settings". Its conditions contain most settings, and "own" contains the
+    # settings that name the student. The condition "strategy" is the strategy in use, not the setting.
     compared = {name: value for name, value in manifest.conditions.items() if name != "strategy"}
     saved = {**compared, **manifest.state.get("own", {}), **manifest.state.get("settings", {})}
     known = {name: value for name, value in saved.items() if name in FIELDS}

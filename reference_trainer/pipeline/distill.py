@@ -16,7 +16,7 @@ from reference_trainer.callbacks.base import Callback
 from reference_trainer.callbacks.progress import SMOKE_START_LINE, BarCallback, Lines, ProgressCallback, SilentLines
 from reference_trainer.config.settings import Settings, find_unused
 from reference_trainer.data.text import Rows
-from reference_trainer.distillation.protocols import EvaluatedStudent
+from reference_trainer.distillation.protocols import EvaluatedStudent, Teacher, TopKTeacher
 from reference_trainer.distillation.providers import ModuleStudent, ModuleTeacher
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.distillation.universal import AlignedTeacher, Frozen
@@ -65,7 +65,7 @@ from reference_trainer.training.loop import Saved, TrainResult, train
 from reference_trainer.training.state import ResumePoint, RunIdentity, RunServices, UpdateOptions
 from reference_trainer.training.window import is_scored
 
-GO_ON = "the last step is saved: go on with --resume latest"
+RESUME_HINT = "the last step is saved: go on with --resume latest"
 
 
 def distill(
@@ -78,32 +78,32 @@ def distill(
 ) -> DistillResult:
     """Train a student as configured.
 
-    The weights depend on settings, text and versions only; the global random generators are restored. Under a
-    launcher such as `torchrun` this is one of several processes that train together: all return the same result; only
-    rank 0 writes files and lines.
+    The weights depend only on settings, text and versions; the global random generators are restored. Processes that a
+    launcher such as `torchrun` started train together: all return the same result; only rank 0 writes files and lines.
 
     Args:
-        settings: The settings. A resumed run takes the settings that are not set explicitly from its checkpoint.
+        settings: The settings. In a resumed run, settings without an explicit value are taken from the checkpoint.
         callbacks: Called after the built-in `ProgressCallback`.
-        lines: Where lines are written; by default standard output.
-        clock: Times the training of the student, in seconds.
+        lines: The writer of all lines; by default to standard output.
+        clock: Returns a time in seconds, by which the training of the student is measured.
         environment: The variables that a launcher sets.
 
     Returns:
-        Models, sums on held-back rows, and the output directory.
+        The models, the sums on held-back rows, and the output directory.
 
     Raises:
-        DataError, ModelFileError, OutputError, SettingError: Before the training.
+        DataError, ModelFileError, OutputError, SettingError: If the inputs are invalid, before the training.
         RankError: If another process has failed.
-        SmokeError: If a smoke run has no step.
+        SmokeError: If a smoke run took no step.
         TrainerError: As `loop.train`.
         KeyboardInterrupt: With the note `interrupts.WRITTEN` if the model was written.
     """
-    # Entered twice: an interrupt at the end of the inner block is handled by the outer one, which closes the rest.
     settings = resumed_settings(settings)
     distillation = create_run(
         settings, Distillation, callbacks=callbacks, lines=lines, clock=clock, environment=environment
     )
+    # Two nested `with` blocks: if an interrupt arrives while the inner block closes the contexts of the run, the outer
+    # block closes the remaining contexts.
     with distillation as run, run:
         run.prepare()
         return run.conclude(run.run())
@@ -112,30 +112,31 @@ def distill(
 class Distillation(Run):
     """The distillation of one student: call `prepare`, `run` and `conclude` once, in this order, in a `with` block.
 
-    The parts are defined by `recipe`, or by a subclass that overrides their methods; see `Run`. `Callback.attach` is
-    called with the distillation at the end of `prepare`. All ranks call every method except `save`, which rank 0 calls.
+    The parts are defined by `recipe`, or by a subclass that overrides their methods; see `Run`. At the end of
+    `prepare`, the distillation is passed to `Callback.attach` of every callback. Rank 0 alone calls `save`; every other
+    method is called on all ranks.
 
     Attributes:
         optimizer: The optimizer.
         directory: The output directory; None for a smoke run.
-        outputs: The precomputed outputs of a teacher that the settings name; None for a teacher that is run.
+        outputs: The precomputed teacher outputs that the settings name; None without them.
 
-    `prepare` sets these attributes, and the attributes of `Run`.
+    `prepare` sets these attributes, and the attributes that `Run` only declares.
     """
 
     outputs: SavedOutputs | None = None
-    _is_saved = False  # whether the training has ended, and its last step is saved
+    _is_saved = False  # whether the training has ended and a checkpoint of its last step exists
 
     def prepare(self) -> None:
-        """Connect the ranks, claim the output directory, and make models, batches and optimizer.
+        """Connect the ranks, claim the output directory, and make models, batches, optimizer and callbacks.
 
-        Most invalid settings are refused before a teacher is trained, which may take long.
+        Most invalid settings are refused before the teacher is trained, because this training may take long.
         """
         # 1. Ranks, output directory, data and student. No teacher yet.
         settings, place = self.settings, self.place
         self.join()
         self.files = RunFiles(settings, self.ranks, self.lines)
-        self.files.claim(self.contexts)  # before the inputs, which may take long
+        self.files.claim(self.contexts)  # before the inputs are read, which may take long
         self.directory = self.files.directory
         self.make_inputs()
         self.files.check_room(self.student)
@@ -144,11 +145,12 @@ class Distillation(Run):
         initial = InitialWeights(self)
         initial.load_into("student", self.student, self.lines)
         notes = self._notes()
-        # The trace may be in the output directory, so it is created after the check that this is empty.
+        # The trace file may be in the output directory, so create it after `claim`, which expects an empty directory.
         file_callbacks = self.ranks.run_on_all(partial(self.files.callbacks, self.contexts))
         if settings.run.smoke is not None:
             self.lines.write(SMOKE_START_LINE.format(steps=settings.run.smoke))
-        # 2. The teacher, and both models as the loop takes them. Notes come before a long training of a teacher.
+        # 2. The teacher, and the wrapped models that `train` is called with. If a teacher is trained, which may take
+        # long, the notes are printed before.
         if settings.trains_teacher:
             self._write(notes)
         with self._reporting_divergence():
@@ -160,10 +162,10 @@ class Distillation(Run):
         self.parallel = ONE_PROCESS
         if place.world_size > 1:
             self.features, self.parallel = wrap_projections(self._trained, self.features, self.teacher)
-        # 3. The optimizer, then the state of a resumed run, which is loaded into modules and optimizer.
+        # 3. The optimizer. Then the state of a resumed run is loaded into modules and optimizer.
         self.optimizer = self.make_optimizer([*self.student.parameters(), *self.features.parameters])
         self.checkpoints = self._checkpoints()
-        self._optimizer = describe_optimizer(self.optimizer, self.checkpoints.modules)
+        self._optimizer_description = describe_optimizer(self.optimizer, self.checkpoints.modules)
         self.checkpoints.initial = initial.identity
         self.ranks.check_equal(self.checkpoints.conditions)
         self.resumed = self.files.restore(self.checkpoints, self.schedule)
@@ -175,7 +177,7 @@ class Distillation(Run):
         progress = ProgressCallback(settings.run.log_every, lines=self.lines, compiles=compiles)
         packaged = (progress, BarCallback(self.lines, "student", self.unit), WritingCallback(self.checkpoints.writer))
         self.callbacks = (*self.watchdog("student"), *packaged, *self.callbacks, *file_callbacks)
-        if not settings.trains_teacher:  # after all checks, so that a refused run does not print them
+        if not settings.trains_teacher:  # print the notes after all checks, so that a refused run does not print them
             self._write(notes)
         for callback in self.callbacks:
             callback.attach(self)
@@ -194,7 +196,7 @@ class Distillation(Run):
         ]
 
     def join(self) -> None:
-        """Connect to the other ranks; set `ranks`, and `lines`, which writes on rank 0 only."""
+        """Connect to the other ranks and set `ranks`. On other ranks than 0, replace `lines` by a silent writer."""
         place = self.place
         self.enter_context(cpu_threads(self.settings.run.threads, self.environment))
         ranks = connect_ranks(place, self.environment, timeout_s=self.settings.run.rank_timeout)
@@ -202,7 +204,7 @@ class Distillation(Run):
         self.lines = self.lines if place.rank == 0 else SilentLines()
 
     def make_inputs(self) -> None:
-        """Make device, batches and student, and read the outputs of the teacher that the settings name."""
+        """Make device, batches and student, and read precomputed teacher outputs if the settings name them."""
         self.ranks.run_on_all(self._make_inputs)
         if self.settings.teacher.outputs is not None:
             self.read_outputs(SavedOutputs(self.settings.teacher.outputs))
@@ -217,27 +219,27 @@ class Distillation(Run):
         self.check_parts()
 
     def _check_scored(self) -> None:
-        """Raise `DataError` if no row has a token to predict, so that no step would change a weight."""
+        """Raise `DataError` if no row has a token to predict: no step would change a weight."""
         rows = getattr(self.batches, "sequences", None)
         if rows is None:  # batches of another type may have different data in every epoch
             return
         order = torch.arange(len(rows), device="cpu")
         if not any(is_scored(rows.batch(order, position)) for position in range(1, rows.batches + 1)):
             raise DataError(
-                f"none of the {len(rows)} rows to train on has a token to predict: all labels are masked, or precede "
-                f"every other token; check the masks of the data, or use a larger --length"
+                f"none of the {len(rows)} rows to train on has a token to predict: in every row, all labels after the "
+                f"first are masked; check the masks of the data, or use a larger --length"
             )
 
-    def check_metric(self, metric: str, user: str = "best_metric") -> None:
-        """Raise `SettingError` for a metric that evaluations do not measure. An overridden `evaluate` may have any."""
+    def check_metric(self, metric: str, used_by: str = "best_metric") -> None:
+        """Raise `SettingError` if evaluations do not measure the metric, unless a subclass overrides `evaluate`."""
         if "evaluate" not in self.replaced:
             settings = self.settings
             aligned = settings.teacher.cross_tokenizer and settings.student.model is not None
             all_logits, depth = self._top_k is None, settings.evaluation.accept_depth
-            check_metric(metric, depth, all_logits=all_logits, aligned=aligned, user=user)
+            check_metric(metric, depth, all_logits=all_logits, aligned=aligned, used_by=used_by)
 
     def read_outputs(self, saved: SavedOutputs) -> None:
-        """Use these outputs as the teacher. Raise as `check_outputs` and `check_metric`."""
+        """Use these precomputed outputs instead of a teacher. Raise as `check_outputs` and `check_metric`."""
         # Without the setting `teacher`, there is no digest to compare the outputs with.
         if self.settings.teacher.model is None:
             digest = None
@@ -255,24 +257,24 @@ class Distillation(Run):
     def numbered_rows(self) -> list[Rows]:
         """Return the numbered rows: the rows to train on and, if there are any, the rows held back.
 
-        Raise `SettingError` for batches without numbered rows, unlike `ShuffledBatches`.
+        Raise `SettingError` if the batches have no attribute `sequences` with the rows, as `ShuffledBatches` has.
         """
         sequences = getattr(self.batches, "sequences", None)
         if sequences is None:
             raise SettingError(
-                f"{type(self.batches).__name__} has no `sequences`, whose rows outputs of a teacher belong to; return "
+                f"{type(self.batches).__name__} has no `sequences`, so teacher outputs cannot be stored by row; return "
                 f"ShuffledBatches from make_batches"
             )
         held_back = getattr(self, "held_back", None)
         return [sequences] if held_back is None else [sequences, held_back]
 
     def load_teacher(self) -> None:
-        """Set `teacher`, an empty module if its outputs are read, and its digest except in a smoke run."""
+        """Set `teacher`, and its digest except in a smoke run. With precomputed outputs, set an empty module only."""
         if self.outputs is not None:
             self.teacher = nn.Module()
             return
         self.teacher = self.make_teacher()
-        if self.settings.run.smoke is None:  # a smoke run saves nothing that has to fit a teacher later
+        if self.settings.run.smoke is None:  # a smoke run writes no file that contains the digest
             self.digests["teacher_sha256"] = self.ranks.run_on_all(self.teacher_digest)
         if self.is_sharded:
             self.teacher = shard(self.teacher.requires_grad_(False), self.device, self.settings.run.dtype)
@@ -281,29 +283,30 @@ class Distillation(Run):
 
     @property
     def _top_k(self) -> int | None:
-        """Return the number of tokens that the teacher gives per position; None for all."""
+        """Return the number of tokens per position that have a logit of the teacher; None if all tokens have one."""
         if self.settings.teacher.url is not None:
             return self.settings.teacher.top_k
         return None if self.outputs is None else self.outputs.manifest.top_k
 
     def with_one_vocabulary(self, learner: EvaluatedStudent) -> tuple[Frozen, EvaluatedStudent]:
-        """Return the teacher and the student as `loop.train` takes them, one wrapped if their vocabularies differ."""
-        mode, wrap = self.settings.teacher.share_vocabulary, partial(computing_in, self.settings.run.dtype)
+        """Return the wrapped teacher and the wrapped student; with `share_vocabulary`, of the same vocabulary size.
+
+        learner: the wrapped student, before its vocabulary changes.
+        """
+        mode = self.settings.teacher.share_vocabulary
         if self.outputs is not None:
-            teacher: Frozen = stored_teacher(self.outputs)
+            teacher: Teacher | TopKTeacher = stored_teacher(self.outputs)
         elif self.served is not None:
             teacher = self.served
-        elif self.pairs is not None:
-            module = ModuleTeacher(wrap(self.teacher), self.teacher_vocab_size(), note=self.lines.write)
-            teacher = AlignedTeacher(module, self.pairs)
-        elif mode is None:
-            teacher = ModuleTeacher(wrap(self.teacher), self.vocab_size, note=self.lines.write)
         else:
-            self.check_tokens()
-            teacher = ModuleTeacher(wrap(self.teacher), self.teacher_vocab_size(), note=self.lines.write)
-        if mode is None or isinstance(teacher, AlignedTeacher):
-            return teacher, learner
-        return share_vocabulary(teacher, learner, mode)
+            size = self.vocab_size if mode is None and self.pairs is None else self.teacher_vocab_size()
+            module = computing_in(self.settings.run.dtype, self.teacher)
+            teacher = ModuleTeacher(module, size, note=self.lines.write)
+            if self.pairs is not None:
+                return AlignedTeacher(teacher, self.pairs), learner
+            if mode is not None:
+                self.check_tokens()
+        return (teacher, learner) if mode is None else share_vocabulary(teacher, learner, mode)
 
     def run(self) -> TrainResult:
         """Train the student. Raise as `loop.train`."""
@@ -311,7 +314,7 @@ class Distillation(Run):
         # A smoke run compares the loss of one batch before and after the training.
         if settings.run.smoke is not None:
             with evaluation_mode([self.student, self.teacher], self.device):
-                self._first_batch = self.batches.batch(1, 1)  # batches of a subclass may depend on the student
+                self._first_batch = self.batches.batch(1, 1)  # batches of a subclass may run the student
             self._loss_before = self._first_batch_loss()
         with self._reporting_divergence(), self._resumable(), self.stop_requests() as stop_requested:
             with self.checkpoints.writer:
@@ -349,8 +352,8 @@ class Distillation(Run):
         return ResumePoint(state=self.resumed, checkpoint=self.files.resumed_from)
 
     def conclude(self, result: TrainResult) -> DistillResult:
-        """Evaluate and write the student. After a smoke run, check whether a full run looks healthy instead."""
-        # The weights are needed whole: to write them, and to check the gradient.
+        """Evaluate and write the student. After a smoke run, instead check whether a full run looks healthy."""
+        # Writing the weights and checking the gradient need the full weights, not shards.
         if self._strategy == "fsdp2":
             self.student = gather_full(self.student, lambda: placed(self.make_student(), self.device))
         if self.directory is None:
@@ -363,14 +366,14 @@ class Distillation(Run):
             return self._result(result, output=None, held_back={}, checks=checks)
         with self._resumable():
             held_back = self._evaluate_all_ranks()
-        self.outermost.enter_context(note_interrupts(self.directory))  # also while the other contexts are closed
-        fields = {"unit": self.unit, "optimizer": self._optimizer, **self.digests}
+        self.outermost.enter_context(note_interrupts(self.directory))  # active until all other contexts are closed
+        fields = {"unit": self.unit, "optimizer": self._optimizer_description, **self.digests}
         teacher = self.digests["teacher_sha256"]
         fields["evaluation"] = eval_config(self, whole=False, teacher=teacher, top_k=self._top_k).in_json()
         content = manifest(self.settings, self.device, result, held_back, **fields)
         if self.checkpoints.initial is not None:
             content["initial_weights"] = self.checkpoints.initial
-        with self._resumable(interrupts=False):  # the outermost context knows whether the model was written
+        with self._resumable(interrupts=False):  # `note_interrupts` handles interrupts while the model is written
             self.ranks.run_on_all(partial(self.save, self.directory, content) if self.place.rank == 0 else lambda: None)
         return self._result(result, output=self.directory, held_back=held_back, checks=())
 
@@ -383,7 +386,11 @@ class Distillation(Run):
 
     @contextmanager
     def _resumable(self, *, interrupts: bool = True) -> Iterator[None]:
-        """If the last step is saved, add a note to errors, and convert an interrupt into a `StopRequestedError`."""
+        """If the last step is saved, add a note to errors, and convert an interrupt into a `StopRequestedError`.
+
+        Args:
+            interrupts: Whether to convert interrupts.
+        """
         try:
             yield
         except KeyboardInterrupt as interrupt:
@@ -392,7 +399,7 @@ class Distillation(Run):
             raise StopRequestedError("interrupted after the training") from interrupt
         except Exception as error:
             if self._is_saved:
-                error.add_note(GO_ON)
+                error.add_note(RESUME_HINT)
             raise
 
     def _result(
@@ -431,7 +438,7 @@ class Distillation(Run):
         )
 
     def _evaluate_all_ranks(self) -> dict[str, MetricSum]:
-        """Return the result of `evaluate`. Raise on all ranks if it is invalid, or if ranks have different results."""
+        """Return the result of `evaluate`. Raise, on all ranks, if it is invalid or differs between ranks."""
         with evaluation_mode([self.student, self.teacher], self.device):
             sums = self.evaluate()
         self.ranks.run_on_all(partial(check_sums, sums, type(self).__name__))
@@ -465,7 +472,7 @@ class Distillation(Run):
         return conditions(self.settings, self.device, self.schedule, digests, place.world_size, strategy)
 
     def _models(self) -> tuple[Frozen, EvaluatedStudent]:
-        """Return the teacher and the student as `loop.train` takes them."""
+        """Return the wrapped teacher and student with which `loop.train` is called."""
         wrap = partial(computing_in, self.settings.run.dtype)
         if self.place.world_size == 1:
             self._trained = wrap(self.student)
@@ -475,7 +482,10 @@ class Distillation(Run):
         return self.with_one_vocabulary(ModuleStudent(self._trained, self.vocab_size, note=self.lines.write))
 
     def _step_flops(self) -> int | None:
-        """Return the operations of a step of all ranks; None, with a line, if they cannot be counted."""
+        """Return the floating-point operations of a step on all ranks together.
+
+        Print a line and return None if they cannot be counted.
+        """
         if self.is_sharded:
             self.lines.write("metrics: without flops_per_s, because shards of the teacher cannot be counted")
             return None
@@ -484,12 +494,12 @@ class Distillation(Run):
             return None
         tokens = self.batches.batch(1, 1).tokens
         student = self.student if self._strategy != "fsdp2" else self.make_student()  # shards cannot be counted
-        flops, note = counted_flops(self._running_teacher(), student, tokens)
-        self._write(note)
+        flops, notes = counted_flops(self._running_teacher(), student, tokens)
+        self._write(notes)
         return self.place.world_size * min(self.settings.optimizer.accumulate, self.batches.batches) * flops
 
     def _running_teacher(self) -> nn.Module | None:
-        """Return the teacher, if the loss of any step needs it."""
+        """Return the teacher if it runs and the loss of any step needs it, else None."""
         last = self.schedule.planned_steps
         is_run = self.outputs is None and self.served is None and objective(self.settings).needs_teacher(1, last, last)
         return self.teacher if is_run else None

@@ -22,9 +22,10 @@ from reference_trainer.training.update import preserve_generators
 
 @contextmanager
 def evaluation_mode(modules: Iterable[nn.Module], device: torch.device) -> Iterator[None]:
-    """Run the block with the modules in eval mode and without a graph.
+    """Run the block with the modules in eval mode and without autograd.
 
-    Their flags and the default generators of the CPU and of `device` are restored afterwards, also after an exception.
+    The modes of the modules and the default generators of the CPU and of `device` are restored afterwards, also after
+    an exception.
     """
     with ExitStack() as stack:
         stack.enter_context(preserve_generators(device))
@@ -51,30 +52,30 @@ def evaluation_metrics(sums: Mapping[str, MetricSum]) -> dict[str, float]:
 
 
 def check_metric(
-    metric: str, accept_depth: int, *, all_logits: bool = True, aligned: bool = False, user: str = "best_metric"
+    metric: str, accept_depth: int, *, all_logits: bool = True, aligned: bool = False, used_by: str = "best_metric"
 ) -> None:
     """Raise `SettingError` for a metric that `training.evaluation.evaluate` does not measure.
 
     Args:
         metric: The name, such as `eval/hard_loss`.
         accept_depth, all_logits, aligned: As for `evaluated_names`.
-        user: The setting or callback that uses the metric, for the message.
+        used_by: The setting or callback that uses the metric, for the message.
     """
     names = evaluated_names(accept_depth, all_logits=all_logits, aligned=aligned)
-    # Some metrics, such as perplexities, are derived from sums. Sums of one token show the names of all metrics.
-    known = evaluation_metrics({name: MetricSum(0.0, 1) for name in names})
-    if metric not in known:
+    # Some metrics, such as perplexities, are derived from sums: derive all metrics from dummy sums to get their names.
+    measured = evaluation_metrics({name: MetricSum(0.0, 1) for name in names})
+    if metric not in measured:
         condition = ""
         if aligned:
             condition = " with another tokenizer of a teacher"
         elif not all_logits:
             condition = " with top-k outputs of a teacher"
-        raise _unknown_metric(metric, known, user, condition)
+        raise _unknown_metric(metric, measured, used_by, condition)
 
 
-def _unknown_metric(metric: str, known: Iterable[str], user: str, condition: str = "") -> SettingError:
-    names = ", ".join(sorted(known))
-    return SettingError(f"unknown metric {metric!r} for {user!r}{condition} (choose from {names})")
+def _unknown_metric(metric: str, measured: Iterable[str], used_by: str, condition: str = "") -> SettingError:
+    names = ", ".join(sorted(measured))
+    return SettingError(f"unknown metric {metric!r} for {used_by!r}{condition} (choose from {names})")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -84,8 +85,8 @@ class BestTracker:
     Attributes:
         metric: The name of the metric, such as `eval/hard_loss`.
         mode, min_delta: As for `update_best`.
-        best: The best step so far; None before the first evaluation. A resumed run starts with the best step that its
-            checkpoint contains.
+        best: The best step so far; None before the first finite score. A resumed run starts with the best step of its
+            checkpoint.
     """
 
     metric: str
@@ -96,7 +97,7 @@ class BestTracker:
     def note(self, step: int, metrics: Mapping[str, float]) -> bool:
         """Record the metrics of an evaluation, and return whether the step is the best so far.
 
-        Without metrics, no token was scored, and the result is False. Raise `SettingError` if there are metrics, but
+        Return False if `metrics` is empty: no token was scored. Raise `SettingError` if other metrics are present, but
         not the tracked one.
         """
         if not metrics:
@@ -110,23 +111,25 @@ class BestTracker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalConfig:
-    """The identity of an evaluation by content. Metrics of two evaluations with equal identities can be compared.
+    """The identity of an evaluation. Metrics of two evaluations with equal identities can be compared.
 
-    Batch size, device and paths are not included. The identity also leaves out the temperature and divergence, on which
-    soft_loss and kl_at_T depend, and the code of a custom evaluation.
+    Batch size, device and paths are not included, because metrics do not depend on them. Temperature and divergence are
+    not included either: compare soft_loss and kl_at_T only if they are equal. The code of a custom evaluation is not
+    included.
 
     Attributes:
-        data, tokenizer, chat_template: SHA-256; None without one.
-        teacher_tokenizer, teacher_chat_template: SHA-256; None unless the teacher has another tokenizer.
+        data, tokenizer, chat_template: SHA-256 of each; None if the run has none.
+        teacher_tokenizer, teacher_chat_template: SHA-256 of each; None unless the teacher has another tokenizer.
         teacher: SHA-256 of the teacher's weights, independent of path and revision; None without a teacher.
-        top_k: The number of tokens kept in the teacher's outputs; None for all logits. The divergence is computed over
-            these tokens and the rest as one outcome.
+        top_k: The number of tokens kept in the teacher's outputs; None for all logits. In the divergence, all other
+            tokens together are one more outcome.
         part: The result of `Run.evaluated_part`, such as "held back" or "whole".
         length, documents, separator: The settings by which text is divided into rows.
         vocabulary: "cross_tokenizer", or the setting `share_vocabulary`; None without a teacher.
-        accept_depth, dtype: As in `Settings`.
-        own: Class and arguments of a custom evaluation; None for the built-in one.
-        layers: The layers of hidden states that a custom evaluation can match; None for the built-in one.
+        accept_depth: The setting; 0 without a teacher.
+        dtype: The setting.
+        own: Class and arguments of a custom evaluation; None for the built-in evaluation.
+        layers: The setting `feature_layers`, if a custom evaluation can use it; None for the built-in evaluation.
     """
 
     data: str | None
@@ -166,7 +169,7 @@ def eval_config(run: Run, *, whole: bool, teacher: str | None, top_k: int | None
             no effect.
         top_k: The number of tokens kept in the teacher's outputs; None for all logits.
     """
-    # Settings without an effect are None or 0, so that evaluations that differ only in them stay comparable.
+    # Settings without an effect become None or 0: evaluations that differ only in such settings have equal identities.
     settings, digests = run.settings, run.digests
     data = digests.get("data_sha256")
     vocabulary: str | None = None if teacher is None else settings.teacher.share_vocabulary

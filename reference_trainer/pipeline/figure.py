@@ -35,14 +35,14 @@ _UNITS = {
     "steps_per_s": "steps per second",
     "tokens_per_s": "tokens per second",
 }
-_BUCKETS = 1000  # parts of a long line: a panel is less than a thousand pixels wide
-_MOST_MARKERS = 30  # a line of at most 30 points has markers, because a single point is not visible as a line
+_BUCKETS = 1000  # a panel is less than a thousand pixels wide
+_MOST_MARKERS = 30  # a line of at most 30 points has markers, because a line of a single point is not visible
 
 
 def draw(runs: Sequence[PlottedRun], names: Sequence[str], file: Path, *, format: str) -> None:
-    """Write a figure with a panel for each metric.
+    """Write a figure with one panel for each metric.
 
-    No display is needed; the global state of `pyplot` is neither read nor changed.
+    No display is needed. The global state of `pyplot` is neither read nor changed.
 
     Args:
         runs: The runs, one line each.
@@ -78,20 +78,20 @@ def _panel(panel: Axes, name: str, runs: Sequence[PlottedRun]) -> None:
     panel.spines[["top", "right"]].set_visible(False)
     for index, run in enumerate(runs):
         if name in run.points:
-            _line(panel, *run.points[name], _look(index))
+            _line(panel, *run.points[name], _line_style(index))
 
 
-def _line(panel: Axes, steps: list[int], values: list[float], look: _Look) -> None:
-    """Draw the values of a run over its steps. A value that is not finite is a cross at 2 % of the panel's height."""
+def _line(panel: Axes, steps: list[int], values: list[float], style: _LineStyle) -> None:
+    """Draw the values of a run over its steps. Values that are not finite are crosses at the bottom of the panel."""
     points = list(zip(steps, values, strict=True))
     finite = thin_out([(step, value) for step, value in points if math.isfinite(value)])
     crosses = thin_out([(step, 0.02) for step, value in points if not math.isfinite(value)])
-    panel.plot(*_columns(finite), **look, marker="o" if len(finite) <= _MOST_MARKERS else None, markersize=3)
+    panel.plot(*_columns(finite), **style, marker="o" if len(finite) <= _MOST_MARKERS else None, markersize=3)
     if crosses:
         panel.set_title("× not finite", loc="right", fontsize="small")
         panel.plot(
             *_columns(crosses),
-            color=look["color"],
+            color=style["color"],
             transform=panel.get_xaxis_transform(),
             linestyle="none",
             marker="x",
@@ -100,7 +100,9 @@ def _line(panel: Axes, steps: list[int], values: list[float], look: _Look) -> No
 
 
 def thin_out(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
-    """Return at most 2000 of the points, in order: the lowest and the highest of each of 1000 parts, to keep peaks.
+    """Thin out a line but keep its peaks: return the lowest and the highest point of each of 1000 parts, in order.
+
+    A line of at most 2000 points is unchanged.
 
     Args:
         points: Pairs of a step and a value, sorted by step.
@@ -108,8 +110,8 @@ def thin_out(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
     if len(points) <= 2 * _BUCKETS:
         return points
     selected = []
-    for part in range(_BUCKETS):
-        bucket = points[part * len(points) // _BUCKETS : (part + 1) * len(points) // _BUCKETS]
+    for index in range(_BUCKETS):
+        bucket = points[index * len(points) // _BUCKETS : (index + 1) * len(points) // _BUCKETS]
         lowest, highest = min(bucket, key=itemgetter(1)), max(bucket, key=itemgetter(1))
         selected += sorted({lowest, highest})  # a set, because both may be the same point
     return selected
@@ -120,7 +122,7 @@ def _columns(points: list[tuple[int, float]]) -> tuple[list[int], list[float]]:
     return [step for step, _ in points], [value for _, value in points]
 
 
-class _Look(TypedDict):
+class _LineStyle(TypedDict):
     """Properties of a line of matplotlib."""
 
     color: str
@@ -128,14 +130,14 @@ class _Look(TypedDict):
     linewidth: float
 
 
-def _look(index: int) -> _Look:
-    """Return the style of the line of a run."""
+def _line_style(index: int) -> _LineStyle:
+    """Return the style of the line of a run, by the index of the run."""
     return {"color": _COLOURS[index], "linestyle": _STYLES[index % len(_STYLES)], "linewidth": 1.4}
 
 
 def _legend(figure: Figure, runs: Sequence[PlottedRun]) -> None:
     """Add a legend above all panels."""
-    lines = [Line2D([], [], **_look(index)) for index in range(len(runs))]
+    lines = [Line2D([], [], **_line_style(index)) for index in range(len(runs))]
     legend = figure.legend(lines, [str(index) for index in range(len(runs))], loc="outside upper center", ncols=4)
     for text, run in zip(legend.get_texts(), runs, strict=True):
         text.set_parse_math(False)  # a "$" in a label is a character

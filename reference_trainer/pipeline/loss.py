@@ -1,4 +1,4 @@
-"""Create the loss of a distillation from its settings: the arguments over the steps, and matched hidden states."""
+"""Create the loss of a distillation from its settings: the loss weights by step, and the hidden states to match."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from reference_trainer.distillation.universal import Frozen
 from reference_trainer.plan.objective import WEIGHTS, Annealed, Objective
 
 SEED_OFFSET = 2_000_003
-"""Added to the seed for projections, whose random numbers must differ from the student's."""
+"""Added to the seed when projections are initialised: their random numbers must differ from the student's."""
 
 
 def objective(settings: Settings) -> Objective:
-    """Return the arguments of the loss. Raise `SettingError` for an invalid annealing."""
+    """Return the arguments of the loss for all steps. Raise `SettingError` for an invalid annealing."""
     terms = settings.objective
 
     def annealed(name: str, bounds: tuple[float, float], warmup: int = terms.anneal_warmup) -> float | Annealed:
@@ -36,7 +36,7 @@ def objective(settings: Settings) -> Objective:
 def matching(settings: Settings, student: EvaluatedStudent, teacher: Frozen, batches: Batches) -> FeatureMatching:
     """Return the hidden states to match, with projections if widths differ; empty if no step has a feature_weight.
 
-    A batch is passed through both models to find the number and the widths of their hidden states.
+    One batch is passed through both models to find the number and the widths of their hidden states.
     """
     terms = settings.objective
     if not (terms.feature_weight or terms.feature_weight_end):

@@ -97,7 +97,7 @@ class Data(Protocol):
     """The rows of a run.
 
     Attributes:
-        unit: What a token is, "byte" or "token".
+        unit: The unit of the data, "byte" or "token".
         largest_token: The largest token of the rows that saved models are evaluated on, or of all rows of a text with
             `share_vocabulary`; 0 if unknown.
     """
@@ -110,7 +110,7 @@ class Data(Protocol):
         ...
 
     def make_held_back(self, *, whole: bool) -> None:
-        """Set `held_back` of the run to the rows that saved models are evaluated on: with `whole`, all rows."""
+        """Set `held_back` of the run to the rows that saved models are evaluated on; with `whole`, to all rows."""
         ...
 
     def evaluated_part(self, *, whole: bool) -> str:
@@ -146,11 +146,11 @@ class OptimizerSource(Protocol):
     """The source of the optimizer, and the learning rate of each step."""
 
     def make(self, parameters: Sequence[nn.Parameter]) -> Optimizer:
-        """Return the optimizer of these parameters: of the student, and of projections of hidden states."""
+        """Return the optimizer of the parameters of the student and of the projections of hidden states."""
         ...
 
     def learning_rate(self, step: int) -> float:
-        """Return the learning rate of a step, from 1. The loop multiplies it by `lr_scale` of each parameter group."""
+        """Return the learning rate of a step, from 1; the loop multiplies it by `lr_scale` of each parameter group."""
         ...
 
 
@@ -166,7 +166,7 @@ class Export(Protocol):
     """The files of a trained student.
 
     Attributes:
-        has_own_format: Whether only `load` can read the files. It may also accept ids that are no paths.
+        has_own_format: Whether only `load` can read the files. Then `load` may also accept ids that are not paths.
     """
 
     has_own_format: bool
@@ -205,7 +205,7 @@ class Recipe:
 
 
 class RunOptions(TypedDict, total=False):
-    """The arguments of a run besides its settings, which `Run` documents."""
+    """The arguments of `Run` other than settings and recipe."""
 
     callbacks: Iterable[Callback]
     lines: Lines | None
@@ -214,37 +214,38 @@ class RunOptions(TypedDict, total=False):
 
 
 class Run:
-    """The state and the parts of a run. `Distillation` trains with them.
+    """The state and the parts of a run; `Distillation` adds the training.
 
-    The methods from `make_batches` to `saved_digest` delegate to the parts. A subclass may override single methods: the
-    parts and the run always call these methods of the run, not of another part.
+    The methods from `make_batches` to `saved_digest` delegate to the parts. A subclass may override single methods:
+    parts call these methods of the run, never methods of each other.
 
     Attributes:
         settings: The settings.
-        lines: Where lines are written.
+        lines: The writer of all lines.
         clock: Returns a time in seconds.
-        place: The rank of this process among the ranks.
+        place: The rank of this process, and the number of ranks.
         callbacks: The callbacks.
         digests: SHA-256 digests for the manifest, by name.
-        contexts: Closed at the end of the run.
+        contexts: The contexts that are closed at the end of the run.
+        outermost: The context in `contexts` that is closed last.
         recipe: The parts.
         held_back: The rows that `evaluate` uses, set by `make_batches`.
-        learner: The student as the step and `evaluate` call it. Set by `Distillation.prepare`, as are ranks, device,
-            batches, student, teacher, parallel, schedule and features.
-        frozen: The teacher as the step and `evaluate` call it. Set by `Distillation.prepare`.
+        learner: The wrapped student, which the step and `evaluate` call. Set by `Distillation.prepare`, as are ranks,
+            device, batches, student, teacher, parallel, schedule and features.
+        frozen: The wrapped teacher, which the step and `evaluate` call. Set by `Distillation.prepare`.
 
     Args:
         settings: The settings of the run.
-        recipe: Returns the parts of the run, such as `packaged_recipe`, which is the default.
+        recipe: Returns the parts of the run; by default `packaged_recipe`.
         callbacks: Called after the packaged callbacks.
-        lines: Where lines are written; by default standard output.
+        lines: The writer of all lines; by default to standard output.
         clock: Returns a time in seconds that never decreases.
         environment: The environment variables by which a launcher gives this process its rank.
     """
 
     vocab_size = VOCABULARY
     served: TopKTeacher | None = None
-    """The teacher behind a server, set by the part `teacher`, which then makes an empty module."""
+    """The teacher behind a server; set by the part `teacher`, which then makes an empty module."""
     pairs: Sequence[Paired] | None = None
     """The documents in the tokens of a teacher with another tokenizer, by example number; set by the part `data`."""
     replaced: frozenset[str] = frozenset()
@@ -289,16 +290,16 @@ class Run:
         self.digests: dict[str, str] = {}
         self.contexts = ExitStack()
         self.outermost = self.contexts.enter_context(ExitStack())  # entered first, so it is closed last
-        # Last, because parts may read all attributes above.
+        # The recipe is created last, because parts may read all attributes above.
         self.recipe = self.make_recipe() if recipe is None else recipe(self)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.contexts.__exit__(kind, error, traceback)
+        self.contexts.__exit__(error_type, error, traceback)
 
     def enter_context(self, context: AbstractContextManager[Entered]) -> Entered:
         """Enter a context that is exited at the end of the run; return its value."""
@@ -318,7 +319,7 @@ class Run:
         return self.recipe.data.make_batches()
 
     def make_held_back(self, *, whole: bool) -> None:
-        """Set `held_back` to the rows that saved models are evaluated on: with `whole`, all rows."""
+        """Set `held_back` to the rows that saved models are evaluated on; with `whole`, to all rows."""
         self.recipe.data.make_held_back(whole=whole)
 
     def evaluated_part(self, *, whole: bool) -> str:
@@ -327,13 +328,13 @@ class Run:
 
     @property
     def is_sharded(self) -> bool:
-        """Whether the teacher is sharded; then every rank must run it the same number of times."""
+        """Return whether the teacher is sharded. Then every rank must run the teacher the same number of times."""
         teacher = self.settings.teacher
         return teacher.shard and self.place.world_size > 1 and teacher.outputs is None and teacher.url is None
 
     @property
     def is_student_sharded(self) -> bool:
-        """Whether every rank trains a part of the student's weights."""
+        """Return whether the student is sharded: every rank then stores a part of its weights."""
         return self.settings.run.strategy == "fsdp2" and self.place.world_size > 1
 
     def make_student(self) -> nn.Module:
@@ -352,18 +353,21 @@ class Run:
         return self.recipe.teacher.digest_of_files() or weights_digest(self.teacher)
 
     def teacher_vocab_size(self) -> int:
-        """Return the number of tokens that the teacher has logits for. Called only if the student's may differ."""
+        """Return the number of tokens that the teacher has logits for.
+
+        Called only if this number may differ from the student's.
+        """
         return self.recipe.teacher.vocab_size()
 
     def make_optimizer(self, parameters: Sequence[nn.Parameter]) -> Optimizer:
-        """Return the optimizer of these parameters: of the student, and of projections of hidden states.
+        """Return the optimizer of the parameters of the student and of the projections of hidden states.
 
-        By default norms, biases and embeddings do not decay.
+        By default norms, biases and embeddings have no weight decay.
         """
         return self.recipe.optimizer.make(parameters)
 
     def learning_rate(self, step: int) -> float:
-        """Return the learning rate of a step, from 1. The loop multiplies it by `lr_scale` of each parameter group."""
+        """Return the learning rate of a step, from 1; the loop multiplies it by `lr_scale` of each parameter group."""
         return self.recipe.optimizer.learning_rate(step)
 
     def evaluate(self) -> dict[str, MetricSum]:
@@ -392,10 +396,10 @@ class Run:
 
     @contextmanager
     def stop_requests(self) -> Iterator[Callable[[], bool]]:
-        """Yield a function that returns whether the run must save a checkpoint and stop. It is called once per step.
+        """Yield a function, called once per step, that returns whether the run must save a checkpoint and stop.
 
-        If the run saves checkpoints, the function returns whether the command was interrupted; else an interrupt
-        raises.
+        If the run saves checkpoints, the function returns True after an interrupt. Else the function returns False, and
+        an interrupt raises `KeyboardInterrupt`.
         """
         if not self.schedule.save_every:
             yield lambda: False
@@ -404,7 +408,7 @@ class Run:
             yield requested
 
     def watchdog(self, title: str) -> list[Callback]:
-        """Return the watchdog of a training in a list, empty if `hang_after` is 0. It is closed with the run."""
+        """Return a list with the watchdog of a training; empty if `hang_after` is 0. The run closes the watchdog."""
         if not self.settings.run.hang_after:
             return []
         watchdog = WatchdogCallback(self.settings.run.hang_after, title=title)
@@ -418,9 +422,9 @@ class Run:
         settings = self.settings
         if not any(parameter.requires_grad for parameter in self.student.parameters()):
             student = type(self.student).__name__
-            raise SettingError(f"{name} has a student, {student}, without a parameter that requires a gradient")
+            raise SettingError(f"the student of {name}, a {student}, has no parameter that requires a gradient")
         is_full_run = settings.run.smoke is None
-        if not hasattr(self, "held_back"):  # a `make_batches` of a subclass has not set it
+        if not hasattr(self, "held_back"):  # `make_batches` of a subclass has not set the attribute
             has_no_teacher = settings.teacher.model is None and settings.teacher.outputs is None
             if "make_teacher" not in self.replaced and has_no_teacher:
                 raise SettingError(f"{name} has batches of its own: override make_teacher too, or give a teacher")
@@ -430,7 +434,7 @@ class Run:
             self.recipe.export.check_student()
 
     def check_tokens(self) -> None:
-        """Raise `SettingError` if the text has a byte for which the teacher has no logit."""
+        """Raise `SettingError` if the teacher has no logit for some byte of the text."""
         largest = self.recipe.data.largest_token
         tokens = self.teacher_vocab_size()
         if largest >= tokens:
@@ -462,7 +466,7 @@ def packaged_recipe(run: Run) -> Recipe:
 
 
 def text_rows(settings: Settings, bytes_N: Tensor, device: torch.device, *, first: int = 0) -> Rows:
-    """Return a part of a text as rows, numbered from `first`: documents if the settings say so, else sequences."""
+    """Return a part of a text as rows, numbered from `first`: documents if `documents` is set, else sequences."""
     length, batch_size = settings.data.length, settings.data.batch_size
     if settings.data.documents is None:
         return Sequences(bytes_N=bytes_N, length=length, batch_size=batch_size, device=device, first=first)
@@ -498,7 +502,7 @@ class TextData:
     """A text as bytes; the last tenth is held back.
 
     Attributes:
-        training: The rows of the first nine tenths. A teacher is trained on all of them, the student on a share.
+        training: The rows of the first nine tenths. A teacher is trained on all these rows, the student on a share.
     """
 
     unit = "byte"
@@ -515,7 +519,7 @@ class TextData:
         share = settings.data.share or (PACKAGED_SHARE if settings.data.path is None else 1.0)
         self.training = text_rows(settings, text.training, run.device)
         student_rows = text_rows(settings, share_of(text, share, settings.data.length), run.device)
-        # The numbers follow the student's, because outputs of a teacher are stored by row number.
+        # Held-back rows are numbered after the student's rows, because teacher outputs are stored by row number.
         run.held_back = text_rows(settings, evaluated, run.device, first=len(student_rows))
         run.digests["data_sha256"] = text.digest
         if settings.teacher.share_vocabulary is not None:
@@ -524,13 +528,13 @@ class TextData:
 
     def make_held_back(self, *, whole: bool) -> None:
         run, settings = self.run, self.run.settings
-        if "make_batches" in run.replaced:  # its `make_batches` sets `held_back`, or it overrides `evaluate`
+        if "make_batches" in run.replaced:  # the subclass sets `held_back` in `make_batches`, or overrides `evaluate`
             if whole:
                 name = type(run).__name__
                 raise SettingError(f"--whole: {name} has batches of its own; override make_held_back too")
             run.batches = run.make_batches()
             return
-        if whole:  # only all bytes together must reach the length, which is checked below
+        if whole:  # the length is checked below for both parts together, so accept a short text here
             text = read_text(settings.data.path, 1)
             part = torch.cat([text.training, text.held_back])
         else:
@@ -566,7 +570,7 @@ class DecoderStudent:
 
 
 class TextTeacher:
-    """The decoder that the settings name, one that is trained on the same text, or the packaged one."""
+    """The decoder that the settings name, or a decoder that is trained on the same text, or the packaged decoder."""
 
     def __init__(self, run: Run, data: TextData) -> None:
         self.run, self._data = run, data
@@ -577,7 +581,7 @@ class TextTeacher:
             any_vocabulary = settings.teacher.share_vocabulary is not None
             teacher = load_teacher(settings.teacher.model or PACKAGED, any_vocabulary=any_vocabulary)
         else:
-            # Rank 0 trains the teacher alone, and the others receive its weights.
+            # Rank 0 trains the teacher alone; the other ranks receive the weights.
             progress = ProgressCallback(LOGGED_EVERY, lines=lines, title="teacher")
             make = partial(
                 load_or_train,
@@ -634,7 +638,7 @@ class ScheduledOptimizer:
             step,
             peak=settings.optimizer.lr,
             warmup=warmup_steps(settings.schedule.warmup, planned),
-            total=planned,  # also if `max_steps` ends the run earlier
+            total=planned,  # the schedule spans the planned steps, also if `max_steps` ends the run earlier
             shape=settings.schedule.shape,
             end=settings.schedule.lr_end,
             decay=settings.schedule.lr_decay,
@@ -644,7 +648,7 @@ class ScheduledOptimizer:
 class HeldBackEvaluation:
     """The losses and metrics of the student on the rows that are held back.
 
-    Temperature and loss weights have their values of the last planned step, so that evaluations during a run can be
+    Temperature and loss weights are those of the last planned step, so that evaluations at different steps can be
     compared.
     """
 
@@ -691,7 +695,7 @@ class DecoderExport:
         if not run.replaced & {"save", "load"}:
             verify_manifest(directory)
             return load_decoder(directory)
-        # A subclass may use any file format; its files fit its student.
+        # A subclass may use any file format, so load the weights into the subclass's own student.
         weights, student = read_model(directory, run.load), run.make_student()
         weights.load_into("student", student)
         return student

@@ -1,4 +1,4 @@
-"""Plot the metrics files of runs: read the runs, choose the metrics, and write the file that `figure` draws."""
+"""Plot the metrics files of runs: read the runs, choose the metrics, and write the image that `figure` draws."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from reference_trainer.storage.files import atomic_write
 FORMATS = (".png", ".svg")
 MOST_RUNS = 8  # the palette has eight colours
 
-_FIRST = ("loss", "learning_rate")
+_FIRST_METRICS = ("loss", "learning_rate")
 
 
 @dataclass(frozen=True, slots=True)
 class PlottedRun:
-    """The points of a run: steps and values of each metric, `learning_rate` included, and a label for the legend."""
+    """A label for the legend, and the steps and values of each metric of a run, including `learning_rate`."""
 
     label: str
     points: dict[str, tuple[list[int], list[float]]]
@@ -35,11 +35,12 @@ def plot(runs: Sequence[Path], out: Path, *, metrics: Sequence[str] = (), force:
     Args:
         runs: Metrics files, or directories with a `metrics.jsonl`.
         out: The file to write; its suffix is the format.
-        metrics: Names; by default all metrics of the runs, except constant metrics and copies of an earlier metric.
-        force: Overwrite a file.
+        metrics: The names of the metrics; by default all metrics of the runs, except constant metrics and metrics that
+            equal an earlier one.
+        force: Whether to overwrite an existing file.
 
     Returns:
-        A line for each kind of metrics that is left out.
+        Lines about the metrics that are left out.
 
     Raises:
         SettingError: The suffix or the number of runs is invalid, or a metric is unknown.
@@ -83,7 +84,7 @@ def _read(path: Path, label: str) -> PlottedRun:
 
 
 def _labels(paths: Sequence[Path]) -> list[str]:
-    """Return the names of the runs' directories as labels; the paths themselves if two names are equal."""
+    """Return the names of the runs' directories as labels; if two names are equal, the paths."""
     names = [(path.parent if path.name == METRICS_FILE else path).resolve().name for path in paths]
     return names if len({*names}) == len(names) else [str(path) for path in paths]
 
@@ -96,10 +97,10 @@ def _choose_metrics(metrics: Sequence[str], runs: Sequence[PlottedRun]) -> tuple
             similar = difflib.get_close_matches(name, names, n=1)
             hint = f"did you mean {similar[0]!r}? " if similar else ""
             raise SettingError(f"unknown metric {name!r} ({hint}choose from {', '.join(sorted(names))})")
-    first = [name for name in _FIRST if name in names]
+    first = [name for name in _FIRST_METRICS if name in names]
     if metrics:
         return list(dict.fromkeys(metrics)), ()
-    # Leave out metrics that are constant, unless all are, and metrics that equal a chosen one in every run.
+    # Leave out constant metrics, unless all metrics are constant, and metrics that equal a chosen metric in every run.
     ordered = [*first, *(name for name in names if name not in first)]
     changing = [name for name in ordered if not _is_constant(name, runs)] or ordered
     chosen, equal = list[str](), dict[str, list[str]]()
@@ -111,13 +112,13 @@ def _choose_metrics(metrics: Sequence[str], runs: Sequence[PlottedRun]) -> tuple
             equal.setdefault(equal_metric, []).append(name)
         else:
             chosen.append(name)
-    notes = [f"not drawn, since equal to {name}: {', '.join(same)}" for name, same in equal.items()]
+    notes = [f"not drawn, because equal to {name}: {', '.join(same)}" for name, same in equal.items()]
     if constant := [name for name in ordered if name not in changing]:
-        notes.append(f"not drawn, since constant: {', '.join(constant)}")
+        notes.append(f"not drawn, because constant: {', '.join(constant)}")
     return chosen, tuple(notes)
 
 
 def _is_constant(name: str, runs: Iterable[PlottedRun]) -> bool:
-    """Return whether a metric has the same value in all runs, and no run has it only once."""
+    """Return whether all values of a metric in all runs are equal, with at least two values in every run."""
     values = [run.points[name][1] for run in runs if name in run.points]
     return all(len(series) > 1 for series in values) and len({value for series in values for value in series}) == 1

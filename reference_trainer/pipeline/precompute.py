@@ -1,4 +1,4 @@
-"""The command `precompute`: store the outputs of a teacher for all examples, for use in any number of runs.
+"""The command `precompute`: store the outputs of a teacher for all examples, to use them in any number of runs.
 
 Shape letters: B batch, T position, N scored positions, V vocabulary, K kept tokens.
 """
@@ -33,7 +33,7 @@ from reference_trainer.storage.retention import differences
 from reference_trainer.storage.teacher_outputs import MANIFEST, Manifest, SavedOutputs, publish, shard_name, write_shard
 
 SHARD_BYTES = 2**28
-"""Approximate size of a shard, which is in memory while it is created."""
+"""Approximate size of a shard. All outputs of a shard are in memory before it is written."""
 
 
 def precompute(
@@ -46,28 +46,28 @@ def precompute(
 ) -> Path:
     """Write the teacher's outputs for every example of the data to the directory `settings.run.out`, and return it.
 
-    The directory appears complete, by one rename. Until then the shards are in `OUT.partial`, where the same call
-    continues if it was killed. Equal calls write equal bytes. A directory that has these outputs already is unchanged.
-    Several processes, as in `distill`, share the shards.
+    The shards are written to `OUT.partial`, which is renamed at the end, so the directory appears complete. If a call
+    was killed, the same call continues in `OUT.partial`. Equal calls write equal bytes. A directory that already has
+    these outputs stays unchanged. If a launcher starts several processes, each writes a part of the shards.
 
     Args:
         settings: The settings of the run that will read the outputs.
         top_k: The number of tokens to keep per position, at the temperature of the settings; None keeps all logits.
-        lines: Where lines are written; by default standard output.
+        lines: The writer of all lines; by default to standard output.
         environment: The variables that a launcher sets.
         shard_bytes: Approximate size of a shard.
 
     Raises:
-        OutputError: The directory has something else.
-        SettingError: `top_k` is beyond the vocabulary, the data has no example numbers, or the teacher is served or has
-            another tokenizer.
+        OutputError: The directory has other outputs or other files.
+        SettingError: `top_k` is larger than the vocabulary, the data has no example numbers, the teacher is served, or
+            the teacher has another tokenizer.
         LogitsError: An output is not finite.
         TrainerError: The errors of `distill` before a step.
     """
     settings = settings.replace(smoke=None, teacher_outputs=None)
     with create_run(settings, Distillation, lines=lines, environment=environment) as run, run:
         run.join()
-        claimed = run.ranks.broadcast_decision(partial(_claim, run))  # first, because creating the inputs may take long
+        claimed = run.ranks.broadcast_decision(partial(_claim, run))  # before the inputs, which may take long to create
         if settings.teacher.url is not None:
             raise SettingError("precompute cannot store outputs of --teacher-url; expected --teacher")
         if settings.teacher.cross_tokenizer:
@@ -92,13 +92,13 @@ def _claim(run: Distillation) -> bool:
 
 
 class _OutputWriter:
-    """Compute the outputs of one teacher and write them. All ranks call every method, except as noted.
+    """Compute the outputs of one teacher and write them. All ranks call every method, except as a docstring notes.
 
     Args:
         run: The run, with its teacher.
         top_k: The number of tokens to keep; None keeps all logits.
         shard_bytes: Approximate size of a shard.
-        claimed: Whether the directory of unfinished outputs is claimed, because the output did not exist.
+        claimed: The result of `_claim`.
     """
 
     def __init__(self, run: Distillation, top_k: int | None, shard_bytes: int, *, claimed: bool) -> None:
@@ -144,7 +144,7 @@ class _OutputWriter:
         """Write the outputs, unless they exist."""
         self.ranks.check_equal(self.manifest.model_dump(mode="json"))
         if self.ranks.broadcast_decision(self._is_complete):
-            self.run.lines.write(f"outputs: {self.out} has them already")
+            self.run.lines.write(f"outputs: {self.out} already has these outputs")
             return
         self.ranks.run_on_all(self._write_shards)
         self.ranks.broadcast_decision(lambda: publish(self.staging, self.out, self.manifest))
@@ -166,7 +166,10 @@ class _OutputWriter:
         return False
 
     def _bytes_needed(self, row: Mapping[str, Tensor]) -> int:
-        """Return the bytes of the missing shards. row: the tensors of one row, for their data types and widths."""
+        """Return the number of bytes of the missing shards.
+
+        row: the outputs of one row, which show the bytes per position.
+        """
         position_bytes = sum(tensor.element_size() * math.prod(tensor.shape[1:]) for tensor in row.values())
         batches = _batches(self.rows, 0, self.manifest.rows)
         positions = sum(int((labels_of_logits(batch.labels) != IGNORE_INDEX).sum()) for batch in batches)
@@ -177,14 +180,14 @@ class _OutputWriter:
         """Write the missing shards of this rank."""
         ranks, count = self.ranks, self.manifest.shard_count
         missing = [k for k in range(ranks.rank, count, ranks.world_size) if not self._path(k).exists()]
-        # Every forward of a sharded teacher needs all ranks, but ranks may miss different numbers of shards. A rank
-        # that has finished repeats a forward until the last rank has finished.
+        # Every forward of a sharded teacher needs all ranks, but ranks may have different numbers of missing shards. A
+        # rank that has finished repeats a forward until the last rank has finished.
         batches = (batch for index in missing for batch in self._shard(index))
         forwards = sum(1 for _ in batches) if self.run.is_sharded else 0
         most = max(ranks.all_gather_json(forwards))
         for index in missing:
             outputs = [row for batch in self._shard(index) for row in self._outputs(batch)]
-            if index == missing[0]:  # only the first outputs show their data type
+            if index == missing[0]:  # the data types of the outputs are not known before
                 check_room(self.staging, self._bytes_needed(outputs[0]))
             write_shard(self._path(index), outputs)
             self.run.lines.write(f"outputs: shard {index + 1} of {count}")
@@ -208,7 +211,7 @@ class _OutputWriter:
         else:
             chunks = iter([output[scored_BT.to(output.device)]])
         parts = [self._stored_outputs(logits_CV) for logits_CV in chunks]
-        # The scored positions of the batch are one axis; split it into rows.
+        # The first axis of every tensor has all scored positions of the batch; split it into rows.
         tensors = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
         tensors["labels"] = labels_BT[scored_BT].int()
         counts = scored_BT.sum(-1).tolist()
@@ -217,7 +220,7 @@ class _OutputWriter:
             yield {name: parts[row] for name, parts in rows.items()}
 
     def _run_teacher(self, batch: Batch) -> Head | Tensor:
-        """Run the teacher; return its output layer if `top_k` is set and it has one, else its logits [B, T, V]."""
+        """Run the teacher; return its output layer if `top_k` is set and a layer is offered, else logits [B, T, V]."""
         if self.manifest.top_k is not None and isinstance(self.teacher, HeadTeacher):
             if (head := self.teacher.head(batch)) is not None:
                 return head[0]
@@ -240,7 +243,7 @@ def _comparable(manifest: Manifest) -> dict[str, object]:
 
 
 def _unfinished(staging: Path) -> dict[str, object] | None:
-    """Return the identity of unfinished outputs; None if it cannot be read."""
+    """Return the manifest of unfinished outputs without its files, as JSON; None if it cannot be read."""
     try:
         return _comparable(Manifest.model_validate_json((staging / MANIFEST).read_bytes()))
     except (OSError, ValueError):
@@ -248,9 +251,10 @@ def _unfinished(staging: Path) -> dict[str, object] | None:
 
 
 def _batches(parts: Sequence[Rows], begin: int, end: int) -> Iterator[Batch]:
-    """Yield batches of the examples from `begin` to `end`, in order; no batch has rows of two parts.
+    """Yield batches of the examples from `begin` up to but not including `end`, in order.
 
-    Raise `SettingError` for rows that are not numbered in this order.
+    The parts are numbered one after the other; no batch has rows of two parts. Raise `SettingError` if the examples of
+    a batch have other numbers.
     """
     first = 0  # number of the first row of a part
     for rows in parts:

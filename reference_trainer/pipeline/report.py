@@ -34,7 +34,7 @@ class DistillResult:
         checks: The checks of a smoke run; else empty.
         student: The trained model.
         teacher: The frozen model.
-        unit: "byte" or "token", whichever a token of the data is.
+        unit: The unit of the data, "byte" or "token".
     """
 
     train: TrainResult
@@ -47,7 +47,7 @@ class DistillResult:
 
     @property
     def go(self) -> bool:
-        """Whether every check of a smoke run passed; True for other runs."""
+        """Return whether every check of a smoke run passed; True for other runs."""
         return all(check.passed for check in self.checks)
 
 
@@ -56,8 +56,8 @@ def result_lines(
 ) -> tuple[str, ...]:
     """Return a line about the run, one line for each held-back metric, and a line with the output directory.
 
-    A run of zero seconds counts as one nanosecond. The losses of `training.evaluation.evaluate` are in nats per `unit`
-    of the data; perplexities, shares and the metrics of a custom evaluation have no unit.
+    The elapsed time counts as at least one nanosecond. The losses of `training.evaluation.evaluate` are in nats per
+    `unit` of the data; perplexities, shares and the metrics of a custom evaluation have no unit.
     """
     first, last = train.initial_loss, train.final_loss
     losses = "no token was scored" if first is None else f"distillation loss {first:.4f} to {last:.4f}"
@@ -66,15 +66,15 @@ def result_lines(
         f"{train.steps_completed} steps in {train.elapsed_s:.1f}s ({train.steps_per_s:.2f} step/s, "
         f"{train.tokens / max(train.elapsed_s, 1e-9):,.0f} {unit}s/s): {losses}{ended}",
         *(
-            f"held-back {name}: {value:.4f}{_unit(name, held_back, unit)}"
+            f"held-back {name}: {value:.4f}{_suffix(name, held_back, unit)}"
             for name, value in derive_metrics(held_back).items()
         ),
         f"wrote {output}",
     )
 
 
-def _unit(name: str, held_back: Mapping[str, MetricSum], unit: str) -> str:
-    """Return the end of the line of a metric: its unit, and the number of tokens."""
+def _suffix(name: str, held_back: Mapping[str, MetricSum], unit: str) -> str:
+    """Return the text after the value of a metric: its unit, and the number of tokens."""
     if name not in held_back:  # a perplexity
         return ""
     count = held_back[name].count
@@ -89,7 +89,7 @@ def manifest(
 ) -> dict[str, object]:
     """Return the manifest as a JSON object. fields: further values by name, such as digests.
 
-    JSON has neither NaN nor infinity: a number that is not finite is "NaN", "Infinity" or "-Infinity".
+    A number that is not finite becomes the string "NaN", "Infinity" or "-Infinity", because JSON has no such numbers.
     """
     content = {
         "schema": "reference-trainer/manifest/1",
@@ -110,13 +110,13 @@ def manifest(
 
 
 def describe_optimizer(optimizer: torch.optim.Optimizer, modules: Mapping[str, nn.Module]) -> dict[str, object]:
-    """Return the name of an optimizer, and of each group the names of its parameters and its options as JSON.
+    """Describe an optimizer as a JSON object: its name, and the parameter names and options of each parameter group.
 
     The learning rate is left out, because it depends on the step.
 
     Args:
         optimizer: The optimizer.
-        modules: The modules with the parameters, by the prefix of parameter names.
+        modules: The modules that contain the parameters, by the prefix of the parameter names.
     """
     names = {
         parameter: f"{module}.{name}" for module in modules for name, parameter in modules[module].named_parameters()
@@ -137,7 +137,7 @@ def _options(group: Mapping[str, object]) -> dict[str, object]:
 
 
 def _json_value(value: object) -> object:
-    """Return a value with each number that is not finite replaced by its name."""
+    """Return a value in which a string replaces each number that is not finite."""
     if isinstance(value, Mapping):
         return {name: _json_value(item) for name, item in value.items()}
     if isinstance(value, float) and not math.isfinite(value):
@@ -155,10 +155,10 @@ def find_unreachable(settings: Settings, schedule: Schedule) -> list[str]:
     limits = (
         ("warmup", planned, "steps", f"the learning rate reaches {rate:.3g} instead of {settings.optimizer.lr:g}"),
         ("lr_decay", planned, "steps", "the learning rate falls as soon as it has reached its peak"),
-        ("anneal_warmup", planned, "steps", "no weight reaches its start"),
-        ("max_steps", planned, "steps", "it ends before; set epochs for a longer one"),
-        ("eval_every", total, "steps", "nothing is evaluated before its end"),
-        ("accumulate", batches, "batches in an epoch", "a step takes these"),
+        ("anneal_warmup", planned, "steps", "no loss weight reaches its start value"),
+        ("max_steps", planned, "steps", "the run ends before; set epochs for a longer run"),
+        ("eval_every", total, "steps", "nothing is evaluated before the end of the run"),
+        ("accumulate", batches, "batches in an epoch", "a step accumulates all of them"),
     )
     return [
         f"settings: {name} is {value} and the run has {limit} {unit}: {effect}"
@@ -168,62 +168,65 @@ def find_unreachable(settings: Settings, schedule: Schedule) -> list[str]:
 
 
 def teacher_note(settings: Settings, steps: int) -> str | None:
-    """Return a line if the user chose a warm-up longer than the training of the teacher; None in a smoke run."""
+    """Return a line if the user chose a warm-up longer than the training of the teacher; None in a smoke run.
+
+    steps: the number of steps of that training.
+    """
     is_reported = settings.schedule.warmup != FIELDS["warmup"].default and settings.run.smoke is None
     if not is_reported or settings.schedule.warmup <= steps:
         return None
     warmup = warmup_steps(settings.schedule.warmup, steps)
     rate = learning_rate(steps, peak=settings.optimizer.lr, warmup=warmup, total=steps)
-    reached = f"its learning rate reaches {rate:.3g} instead of {settings.optimizer.lr:g}"
-    return f"warmup is {settings.schedule.warmup} and it has {steps} steps: {reached}"
+    reached = f"the learning rate reaches {rate:.3g} instead of {settings.optimizer.lr:g}"
+    return f"warmup is {settings.schedule.warmup} and the training has {steps} steps: {reached}"
 
 
 def student_notes(settings: Settings, student: nn.Module) -> list[str]:
-    """Return a line for each property of a student that prevents the requested training."""
+    """Return a line for each property of a student that probably prevents the training that the settings request."""
     lines = []
     if not student.training:
         lines.append("trains in eval mode, without dropout; return model.train() to train with it")
     other_dtypes = {str(parameter.dtype) for parameter in student.parameters()} - {"torch.float64"}
     if settings.run.dtype == "float64" and other_dtypes:
         lines.append(f"has parameters of {', '.join(sorted(other_dtypes))}; return model.double() to train in float64")
-    # Weights on the meta device are loaded later, by part; they are not looked at.
+    # Skip parameters on the meta device, whose values are loaded later.
     loaded = [parameter for parameter in student.parameters() if not parameter.is_meta]
-    # Count the weights that a step would leave as they are.
+    # Count the weights that a step would leave unchanged.
     trained = [parameter.detach() for parameter in loaded if parameter.requires_grad]
-    fixed = [(parameter.dtype, int(_immovable(parameter, settings.optimizer.lr).sum())) for parameter in trained]
-    if settings.student.weights == "bfloat16":
-        fixed = [(dtype, number) for dtype, number in fixed if dtype != torch.bfloat16]  # their float32 masters change
-    share = sum(number for _, number in fixed) / max(1, sum(parameter.numel() for parameter in trained))
+    unchanged = [(parameter.dtype, int(_immovable(parameter, settings.optimizer.lr).sum())) for parameter in trained]
+    if settings.student.weights == "bfloat16":  # a step changes the float32 masters of bfloat16 weights
+        unchanged = [(dtype, number) for dtype, number in unchanged if dtype != torch.bfloat16]
+    share = sum(number for _, number in unchanged) / max(1, sum(parameter.numel() for parameter in trained))
     if share > 1 / 2:
-        dtypes = {dtype for dtype, number in fixed if number}
-        kinds = ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))
+        dtypes = {dtype for dtype, number in unchanged if number}
+        names = ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))
         remedy = (
             "choose a larger lr"
             if dtypes <= {torch.float32, torch.float64}
             else "return model.float(), and use --dtype bfloat16 to compute in bfloat16"
         )
         lines.append(
-            f"{share:.0%} of its weights are {kinds} numbers, to which a step of the rate {settings.optimizer.lr:g} is "
-            f"rounded off; {remedy}"
+            f"a step with the learning rate {settings.optimizer.lr:g} leaves {share:.0%} of the weights unchanged by "
+            f"rounding ({names}); {remedy}"
         )
     return [f"student: {line}" for line in lines]
 
 
 def _immovable(weights: Tensor, rate: float) -> Tensor:
-    """Return a mask of the weights that stay equal, by rounding, if `rate` is added or subtracted.
+    """Return a mask of the weights to which `rate` is too small to be added or subtracted, because of rounding.
 
-    Adam's step of a weight is about `rate` at most.
+    A step of Adam changes a weight by about `rate` at most.
     """
     return (weights + rate == weights) & (weights - rate == weights)
 
 
 def resume_note(resumed: TrainState, schedule: Schedule) -> str | None:
-    """Return why a resumed run takes no step; None if it takes one."""
+    """Return a line with the reason why a resumed run takes no further step; None if the run takes one."""
     position = resumed.position
     if position.stopping:
         return (
-            f"a callback had stopped the run at step {position.step}, so it takes no further step; to train on, use "
-            "--rewind --resume with an earlier checkpoint, or begin a new run with --init-from"
+            f"a callback had stopped the run at step {position.step}, so it takes no further step; to continue the "
+            "training, use --rewind --resume with an earlier checkpoint, or begin a new run with --init-from"
         )
     if position.step >= schedule.total_steps or position.event is Event.TRAIN_END:
         return f"the run had ended with step {position.step}, so it takes no further step"

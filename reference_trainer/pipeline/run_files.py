@@ -41,14 +41,15 @@ from reference_trainer.storage.snapshot import expected_tensors
 from reference_trainer.storage.whole_weights import SavedWeights, map_weights, read_model, read_weights
 from reference_trainer.training.state import TrainState
 
-CHECKPOINT = re.compile(rf"{RUN_ID}-step[0-9]+")
+CHECKPOINT_NAME = re.compile(rf"{RUN_ID}-step[0-9]+")
 
 
 class InitialWeights:
-    """The checkpoint or model that `init_from` names; none for a resumed run, whose checkpoint has later weights.
+    """The weights of the checkpoint or model that `init_from` names.
 
-    All ranks create an instance. Raise `CheckpointError` or `ModelFileError` on all ranks if the source is missing or
-    damaged, and `RankError` if ranks read different sources.
+    Without `init_from`, there are none. A resumed run has none either, because its checkpoint has later weights. All
+    ranks create an instance. Raise `CheckpointError` or `ModelFileError` on all ranks if the checkpoint or model is
+    missing or damaged, and `RankError` if ranks read different ones.
     """
 
     def __init__(self, run: Run) -> None:
@@ -60,23 +61,24 @@ class InitialWeights:
 
     @property
     def identity(self) -> dict[str, object] | None:
-        """Return path, step and SHA-256 of the manifest, for the records of the run; None without initial weights."""
+        """Return path, step and SHA-256 of the manifest, for the manifests of the run; None without initial weights."""
         if self._saved is None:
             return None
         manifest = self._saved.manifest
         return {"path": path_in_json(self._saved.path.resolve()), "step": manifest.step, "sha256": manifest.sha256}
 
     def load_into(self, name: str, module: nn.Module, lines: Lines) -> None:
-        """Load the saved weights of a module before it is distributed over the ranks, and write a line.
+        """Load the initial weights into a module, and write a line.
 
-        A module without tensors is unchanged; projections too, with another line, if the source has none. Raise as
-        `SavedWeights.load_into`, on all ranks.
+        Call this method before the module is wrapped for several ranks. Do nothing for a module without tensors. If no
+        projections were saved, keep the new ones, and write another line. Raise as `SavedWeights.load_into`, on all
+        ranks.
         """
         saved = self._saved
         if saved is None or not module.state_dict():
             return
         if name == "projections" and not saved.has_module(name):
-            lines.write(f"projections: drawn anew; {saved.path} has none")
+            lines.write(f"projections: new random weights; {saved.path} has no projections")
             return
         self._ranks.run_on_all(partial(saved.load_into, name, module))
         step = f", step {saved.manifest.step}" if saved.manifest.step else ""
@@ -85,26 +87,26 @@ class InitialWeights:
 
 def _read(path: Path, run: Run) -> SavedWeights:
     """Open the weights of a model or checkpoint."""
-    # Another format may have other file names, so a directory is a model unless it is a checkpoint.
-    model = os.path.isfile(path / WEIGHTS)  # noqa: PTH113  (Path.is_file raises for a name that is too long)
+    is_model = os.path.isfile(path / WEIGHTS)  # noqa: PTH113  (Path.is_file raises for a name that is too long)
     if "load" in run.replaced or run.recipe.export.has_own_format:
-        match = CHECKPOINT.fullmatch(path.resolve().name)
-        model = match is None and not os.path.isfile(path / rank_file(0))  # noqa: PTH113  (is_file raises for long names)
+        # A custom format may have any file names, so a directory is a model unless it is a checkpoint.
+        match = CHECKPOINT_NAME.fullmatch(path.resolve().name)
+        is_model = match is None and not os.path.isfile(path / rank_file(0))  # noqa: PTH113  (raises for long names)
     if not is_skeleton(run.student):
-        return read_model(path, run.load) if model else read_with_hint(read_weights, path)
-    # Shards: no rank reads whole tensors, and one rank per machine compares the files with their digests.
+        return read_model(path, run.load) if is_model else read_with_hint(read_weights, path)
+    # The student will be sharded: no rank reads whole tensors, and one rank per machine verifies the file digests.
     once = run.ranks.on_each_machine
-    return read_model(path, run.load, once) if model else read_with_hint(partial(map_weights, once=once), path)
+    return read_model(path, run.load, once) if is_model else read_with_hint(partial(map_weights, once=once), path)
 
 
 class RunFiles:
     """The files of one run, which rank 0 creates and writes. All methods are called on all ranks.
 
-    Files that `claim` and `callbacks` open are closed with their `contexts`.
+    Files that `claim` and `callbacks` open are closed when their argument `contexts` is closed.
 
     Attributes:
         directory: The output directory; None for a smoke run, which creates no files.
-        resuming: The checkpoint to resume from; None without one, and before `claim`.
+        resuming: The checkpoint to resume from; None for a new run, and before `claim`.
     """
 
     def __init__(self, settings: Settings, ranks: Ranks, lines: Lines) -> None:
@@ -122,22 +124,22 @@ class RunFiles:
 
     @property
     def metrics_length(self) -> int:
-        """Return the length of the metrics file in bytes; 0 without one, and on other ranks than 0."""
+        """Return the length of the metrics file in bytes; 0 without a metrics file, and on other ranks than 0."""
         return 0 if self._metrics is None else self._metrics.length
 
     def claim(self, contexts: ExitStack) -> None:
-        """Claim the output directory. Rank 0 finds the checkpoint to resume; conflicting settings are refused.
+        """Claim the output directory, and open the checkpoint to resume from; refuse conflicting settings.
 
-        Call this method before data and models are read, which may take long.
+        Call this method before data and models are read, because reading them may take long.
         """
         resumed = self.ranks.broadcast_decision(partial(self._claim, contexts))
-        # Rank 0 has opened the checkpoint; it calls `run_on_all` only because all ranks must.
+        # Rank 0 has already opened the checkpoint, but every rank must call `run_on_all`.
         if resumed is not None and self.ranks.rank > 0:
             self.resuming = self.ranks.run_on_all(partial(read_checkpoint, Path(resumed), rank=self.ranks.rank))
         elif resumed is not None:
             self.ranks.run_on_all(lambda: None)
         conditions = fixed_settings(self.settings)
-        del conditions["strategy"]  # a run of one process has none
+        del conditions["strategy"]  # a checkpoint contains the strategy in use instead of the setting
         self.check(conditions)
 
     def check_room(self, student: nn.Module) -> None:
@@ -151,7 +153,7 @@ class RunFiles:
         self.ranks.run_on_all(partial(check_room, directory, needed) if self.ranks.rank == 0 else lambda: None)
 
     def _claim(self, contexts: ExitStack) -> str | None:
-        """Claim the output directory; return the path of the checkpoint to resume from."""
+        """Claim the output directory on rank 0; return the path of the checkpoint to resume from, or None."""
         settings = self.settings
         allowed = files_to_keep(settings.run.out, settings.checkpoints.resume, rewinding=settings.checkpoints.rewind)
         needs_rewind = (
@@ -161,10 +163,10 @@ class RunFiles:
         if self.directory is None:
             try:
                 refuse_existing(settings.run.out, force=settings.run.force, allowed=allowed, also=also)
-            except OutputError as error:  # a smoke run writes nothing there
+            except OutputError as error:  # only a line, because a smoke run writes nothing into the directory
                 self.lines.write(SMOKE_OUTPUT_LINE.format(error=error))
             return None
-        with suppress(CheckpointError):  # of a path that is refused below
+        with suppress(CheckpointError):  # raised for an unreadable directory, which is refused below
             if saved_steps(settings.run.out / CHECKPOINTS, RUN_ID):
                 allowed.append(CHECKPOINTS)  # the error of `open_checkpoint` says how to resume from them
         claimed = exclusive_directory(
@@ -177,7 +179,7 @@ class RunFiles:
         return None if self.resuming is None else str(self.resuming.path)
 
     def check(self, conditions: Mapping[str, object]) -> None:
-        """Refuse, on all ranks, to resume from a checkpoint in which these conditions have other values."""
+        """Raise `DriftError`, on all ranks, if these conditions have other values in the checkpoint to resume from."""
         if self.resuming is not None:
             self.ranks.run_on_all(partial(check_conditions, self.resuming.manifest, conditions))
 
@@ -190,7 +192,8 @@ class RunFiles:
     def _metrics_callbacks(self, contexts: ExitStack) -> list[MetricsCallback]:
         if self.directory is None:
             return []
-        length = metrics_length(self.resuming, self.directory / CHECKPOINTS)  # 0 replaces the file of an unfinished run
+        # A length of 0 empties the file of an earlier, unfinished run.
+        length = metrics_length(self.resuming, self.directory / CHECKPOINTS)
         self._metrics = MetricsCallback(self.directory / METRICS_FILE, truncate_to=length)
         contexts.callback(self._metrics.close)
         return [self._metrics]
@@ -210,7 +213,7 @@ class RunFiles:
         return [trace]
 
     def restore(self, checkpoints: Checkpoints, schedule: Schedule) -> TrainState | None:
-        """Restore a resumed run and return its state, equal on all ranks; None for a new run."""
+        """Load the checkpoint to resume from, equal on all ranks, and return its state; None for a new run."""
         if self.resuming is None:
             return None
         resumed = self.ranks.run_on_all(partial(checkpoints.load, self.resuming, schedule))
@@ -229,6 +232,6 @@ class RunFiles:
 
 
 def _set_aside(checkpoints: Checkpoints, start: int | None) -> str | None:
-    """Call `Checkpoints.rewind`, with a result in JSON."""
+    """Call `Checkpoints.rewind`, and convert its result to JSON."""
     aside = checkpoints.rewind(start)
     return None if aside is None else str(aside)

@@ -1,7 +1,7 @@
 """The command `evaluate`: measure saved models and checkpoints on the same rows, against the same teacher.
 
-`evaluate_saved` loads one model after the other, and `Evaluator` computes its sums. Custom parts are the class that the
-setting `parts` names; a run whose custom parts replace `evaluate` is measured by that method.
+`evaluate_saved` loads one model after the other, and `Evaluator` computes the sums of the model. Custom parts are the
+class that the setting `parts` names. If this class overrides `evaluate`, its method computes the sums.
 """
 
 from __future__ import annotations
@@ -22,16 +22,15 @@ from reference_trainer.config.kinds import path_in_json
 from reference_trainer.config.settings import FIELDS, Settings
 from reference_trainer.distillation.metrics import accepted_name, derive_metrics
 from reference_trainer.distillation.objective import Weights
-from reference_trainer.distillation.protocols import Batch
+from reference_trainer.distillation.protocols import Batch, Teacher, TopKTeacher
 from reference_trainer.distillation.providers import ModuleStudent, ModuleTeacher
 from reference_trainer.distillation.step import MetricSum
-from reference_trainer.distillation.universal import AlignedTeacher, Frozen
 from reference_trainer.distillation.vocabulary import share_vocabulary
 from reference_trainer.errors import DataError, ModelFileError, SettingError, TrainerError, first_line, similar_path
 from reference_trainer.models.decoder import Decoder
 from reference_trainer.models.placement import computing_in, cpu_threads, device_name, usable_device
 from reference_trainer.pipeline.checkpoint_list import checkpoint_student
-from reference_trainer.pipeline.checkpointing import CHECKPOINTS, RUN_ID
+from reference_trainer.pipeline.checkpointing import hint_at_latest
 from reference_trainer.pipeline.custom_class import checkpoint_module, create_run
 from reference_trainer.pipeline.distill import Distillation
 from reference_trainer.pipeline.evaluations import EvalConfig, check_sums, eval_config, evaluation_mode
@@ -59,7 +58,7 @@ def metric_names(settings: Settings, *, has_teacher: bool, top_k: int | None = N
 
     Args:
         settings: The settings of the evaluation.
-        has_teacher: Whether there is a teacher, or stored outputs of one.
+        has_teacher: Whether there is a teacher, or stored outputs of a teacher.
         top_k: The number of tokens whose logits were stored per position; None for all tokens.
     """
     if not has_teacher:
@@ -70,16 +69,16 @@ def metric_names(settings: Settings, *, has_teacher: bool, top_k: int | None = N
 
 
 class ScoredModel:
-    """A model that caches the logits of the last batch, so that a teacher that is compared with itself runs once.
+    """A model that caches the logits of the last batch, so that a model that is compared with itself runs once.
 
     Args:
         path: The directory of a saved model; None for a teacher that custom parts create.
         module: The model.
-        digest: Its SHA-256, by `saved_digest` or `teacher_digest`.
+        digest: The SHA-256 of the model, by `saved_digest` or `teacher_digest`.
         run: The run whose data the model is measured on.
 
     Raises:
-        DataError: The data of the run has a token that the model lacks.
+        DataError: A token of the run's data is not in the model's vocabulary.
     """
 
     def __init__(self, path: Path | None, module: nn.Module, digest: str, run: Run) -> None:
@@ -88,37 +87,37 @@ class ScoredModel:
         if largest >= self.vocab_size:
             data = "text" if run.unit == "byte" else "data"
             raise DataError(
-                f"the {data} has {run.unit} {largest}, and {path} has {self.vocab_size} tokens; expected more"
+                f"the {data} has {run.unit} {largest}, and {path} has {self.vocab_size} tokens; expected more tokens"
             )
         self.module = module.to(run.device)
         self._model = ModuleTeacher(computing_in(run.settings.run.dtype, self.module), self.vocab_size)
         self._last: tuple[Batch, Tensor] | None = None
 
     def logits(self, batch: Batch) -> Tensor:
-        """Return the logits of a batch; without a forward if the last call had the same batch object."""
+        """Return the logits of a batch. If the last call had the same batch object, return the cached logits."""
         if self._last is None or self._last[0] is not batch:
             self._last = batch, self._model.logits(batch)
         return self._last[1]
 
 
 class Evaluator:
-    """Measures models on the same rows, against the same teacher.
+    """Measure models on the same rows, against the same teacher.
 
     Args:
-        run: A run as the settings describe it, which was entered as a context. It computes on the device in `settings`.
+        run: The run that loads models and data, created from the same settings and entered as a context.
         settings: The settings of the evaluation.
         whole: Whether to measure on all rows of the data, and not only on held-back rows.
-        outputs: Stored outputs of a teacher, which is then not run.
+        outputs: Stored outputs that are read instead of running a teacher.
 
     Raises:
-        SettingError: The stored outputs are not of these rows, or custom parts have batches and no `evaluate`.
-        TrainerError: The parts of the run raise it.
+        SettingError: The stored outputs belong to other rows, or custom parts have batches and no `evaluate`.
+        TrainerError: A part of the run raises it.
     """
 
     def __init__(self, run: Run, settings: Settings, *, whole: bool, outputs: SavedOutputs | None = None) -> None:
         self.run, self.device, self.outputs = run, usable_device(settings.run.device), outputs
         run.device, run.parallel = self.device, ONE_PROCESS
-        # A schedule of one step, so that annealed temperatures and weights have their last value.
+        # In a schedule of one step, annealed temperatures and weights have their last value.
         run.schedule = Schedule(epochs=1, steps_per_epoch=1)
         run.make_held_back(whole=whole)
         if not hasattr(run, "held_back") and not self.is_custom:
@@ -128,16 +127,16 @@ class Evaluator:
             self.teacher = self._load_teacher()
             return
         if whole or self.is_custom or not isinstance(run, Distillation):
-            reason = "of rows to train on and of the evaluated part, not of --whole" if whole else "for built-in parts"
+            reason = "for training rows and held-back rows, not for --whole" if whole else "for built-in parts only"
             raise SettingError(f"the outputs in {outputs.path} are {reason}; give --teacher instead")
-        # Stored outputs number the held-back rows after the rows to train on, as `make_batches` does.
+        # Create the batches too: the numbers of held-back rows begin after the rows to train on.
         run.batches = run.make_batches()
         run.read_outputs(outputs)
         self.teacher = None
 
     @property
     def is_custom(self) -> bool:
-        """Whether custom parts replace `evaluate`."""
+        """Return whether custom parts override `evaluate`."""
         return "evaluate" in self.run.replaced
 
     def student(self, path: Path) -> ScoredModel:
@@ -146,7 +145,7 @@ class Evaluator:
         return ScoredModel(path, module, self.run.saved_digest(path, module), self.run)
 
     def sums(self, student: ScoredModel) -> dict[str, MetricSum]:
-        """Return the sums of a model at temperature 1, or as custom parts compute them. Errors name the model."""
+        """Return the sums of a model: at temperature 1, or as custom parts compute them. Errors name the model."""
         try:
             return self._custom_sums(student) if self.is_custom else self._sums(student)
         except TrainerError as error:
@@ -156,12 +155,10 @@ class Evaluator:
     def _sums(self, student: ScoredModel) -> dict[str, MetricSum]:
         settings, rows, outputs = self.run.settings, self.run.held_back, self.outputs
         has_teacher = self.teacher is not None or outputs is not None
-        # Without a teacher, compare the student with itself; the sums of the comparison are left out below.
-        frozen: Frozen = self.teacher or student
-        if outputs is not None:
-            frozen = stored_teacher(outputs)
+        # Without a teacher, compare the student with itself; the sums that need a teacher are left out below.
+        frozen: Teacher | TopKTeacher = (self.teacher or student) if outputs is None else stored_teacher(outputs)
         learner: Any = student
-        if has_teacher and settings.teacher.share_vocabulary is not None and not isinstance(frozen, AlignedTeacher):
+        if has_teacher and settings.teacher.share_vocabulary is not None:
             frozen, learner = share_vocabulary(frozen, learner, settings.teacher.share_vocabulary)
         top_k = None if outputs is None else outputs.manifest.top_k
         weights = AT_ONE if top_k is None else replace(AT_ONE, temperature=settings.objective.temperature)
@@ -181,7 +178,7 @@ class Evaluator:
         return sums
 
     def _load_teacher(self) -> ScoredModel | None:
-        """Return the teacher that custom parts create, or the saved one in the settings; None if there is neither."""
+        """Return the teacher that custom parts create, or the saved teacher of the settings; None without a teacher."""
         run, settings = self.run, self.run.settings
         if settings.run.parts is not None and "make_teacher" in run.replaced:
             run.teacher = run.make_teacher()
@@ -190,24 +187,24 @@ class Evaluator:
 
 
 def _vocab_size_of(module: nn.Module, run: Run) -> int:
-    """Return the vocabulary size of a model; if the model does not say, the vocabulary size of the run."""
+    """Return the vocabulary size of a model; if the model has no such attribute, the vocabulary size of the run."""
     if isinstance(module, Decoder):
         return module.config.vocab_size
     return int(getattr(module, "vocab_size", run.vocab_size))
 
 
 def load_saved(path: Path, run: Run) -> nn.Module:
-    """Load the model in a directory, or the student of a checkpoint, on the CPU, in the data type of its files.
+    """Load the model in a directory, or the student of a checkpoint, on the CPU, in the data type of the files.
 
-    Files are compared with their digests, if these were saved.
+    Files are compared with their digests if digests were saved.
 
     Args:
         path: The directory.
         run: The run whose parts load the model.
 
     Raises:
-        ModelFileError: The model is missing, damaged, or not of these parts.
-        CheckpointError: The checkpoint is missing, damaged, or not of these parts.
+        ModelFileError: The model is missing or damaged, or does not fit the parts.
+        CheckpointError: The checkpoint is missing or damaged, or does not fit the parts.
         SettingError: The custom parts cannot load a model.
     """
     is_custom = run.settings.run.parts is not None or run.settings.student.model is not None
@@ -221,30 +218,22 @@ def load_saved(path: Path, run: Run) -> nn.Module:
         return run.saved_model(path)
     if not os.path.isfile(path / MANIFEST):  # noqa: PTH113  (Path.is_file raises for a name that is too long)
         raise ModelFileError(
-            f"{path} has no {MANIFEST}{similar_path(path)}; expected a model or a checkpoint{_hint(path)}"
+            f"{path} has no {MANIFEST}{similar_path(path)}; expected a model or a checkpoint{hint_at_latest(path)}"
         )
     return checkpoint_student(read_weights(path))  # raises an error that names the missing file
 
 
 def _load_custom(path: Path, run: Run) -> nn.Module:
-    """Load a model by custom parts. Every error has the path and, for the directory of a run, the hint of `_hint`."""
+    """Load a model by custom parts. Every error contains the path and the result of `hint_at_latest`."""
     try:
         return run.saved_model(path)
     except TrainerError as error:
-        if hint := _hint(path):
+        if hint := hint_at_latest(path):
             error.add_note(hint.removeprefix("; "))
         raise
-    except Exception as error:  # raised by code of the user or of a library
+    except Exception as error:  # raised by custom code or a library
         reason = f"{type(error).__name__}: {first_line(error)}"
-        raise ModelFileError(f"{type(run).__name__} cannot load {path}: {reason}{_hint(path)}") from error
-
-
-def _hint(path: Path) -> str:
-    """Return a hint at the latest checkpoint if the path is a run or its folder of checkpoints; else ""."""
-    for checkpoint in (path / CHECKPOINTS / f"{RUN_ID}-latest", path / f"{RUN_ID}-latest"):
-        if os.path.isdir(checkpoint):  # noqa: PTH112  (Path.is_dir raises for a name that is too long)
-            return f"; did you mean {checkpoint}?"
-    return ""
+        raise ModelFileError(f"{type(run).__name__} cannot load {path}: {reason}{hint_at_latest(path)}") from error
 
 
 RUN_SETTINGS = ("length", "documents", "separator", "dtype", "share_vocabulary", "accept_depth")
@@ -271,8 +260,8 @@ class EvaluatedData:
 
     Attributes:
         name: The path, or a description.
-        digest: SHA-256; None if custom parts give none.
-        unit: What a token is, such as "byte".
+        digest: SHA-256; None if custom parts record no digest.
+        unit: The unit of the data, such as "byte".
     """
 
     name: str
@@ -285,8 +274,8 @@ class SavedModel:
     """A model or a checkpoint.
 
     Attributes:
-        path: Its directory; None for a teacher that custom parts create.
-        digest: SHA-256 of its weights.
+        path: The directory; None for a teacher that custom parts create.
+        digest: SHA-256 of the weights.
     """
 
     path: Path | None
@@ -312,12 +301,12 @@ class EvaluationResult:
     Attributes:
         paths: The directories of all models to evaluate.
         text: The data.
-        whole: Whether all rows count, and not only held-back rows.
+        whole: Whether all rows are evaluated, and not only held-back rows.
         settings: The settings of the evaluation.
-        device: The device that computed.
-        teacher: The teacher, also if only its stored outputs were read; None without one.
+        device: The device that computed the results.
+        teacher: The teacher, also if only its stored outputs were read; None without a teacher.
         models: The results, one for each evaluated model.
-        config: The identity; evaluations with equal identities can be compared.
+        config: The identity of the evaluation; results with equal identities can be compared.
         outputs: The stored outputs of the teacher; None if it was run.
     """
 
@@ -333,10 +322,11 @@ class EvaluationResult:
 
 
 def settings_of_run(paths: Sequence[Path], chosen: Mapping[str, object]) -> Settings:
-    """Return the settings of an evaluation: `chosen`, and all others from the run of a model.
+    """Return the settings of an evaluation: `chosen`, completed by settings of the run of a model.
 
-    All models are measured with the settings of the first model whose run recorded any. These are `RUN_SETTINGS`,
-    with a Hugging Face student `HUGGING_FACE_SETTINGS`, and with custom parts all but `EXCLUDED_CUSTOM_SETTINGS`.
+    All models are measured with the settings of the first model whose run recorded its settings. From this run, take
+    `RUN_SETTINGS`; with a Hugging Face student, `HUGGING_FACE_SETTINGS`; with custom parts, all settings except
+    `EXCLUDED_CUSTOM_SETTINGS`.
 
     Args:
         paths: The directories of the models.
@@ -346,8 +336,8 @@ def settings_of_run(paths: Sequence[Path], chosen: Mapping[str, object]) -> Sett
         SettingError: A setting is invalid.
     """
     recorded = next(filter(None, map(_recorded_settings, paths)), {})
-    # A chosen setting also drops recorded settings that do not fit it: other parts have other students, the recorded
-    # evaluation data belongs to the recorded data, and outputs on disk replace the teacher.
+    # Drop recorded settings that do not fit a chosen setting: other parts have other students, the recorded evaluation
+    # data belongs to the recorded data, and stored outputs replace the teacher.
     dropped = set[str]()
     if "parts" in chosen or "student" in chosen:
         dropped |= {"parts", "student"}
@@ -360,15 +350,15 @@ def settings_of_run(paths: Sequence[Path], chosen: Mapping[str, object]) -> Sett
 
 
 def _recorded_settings(path: Path) -> dict[str, object]:
-    """Return the settings in the manifest of a model on which its evaluation depends; {} without such a manifest."""
+    """Return the settings in a model's manifest on which an evaluation depends; {} if the manifest cannot be read."""
     try:
-        # A saved model records `settings`; a checkpoint records `conditions` and, in its state, the student.
+        # The manifest of a saved model has `settings`; that of a checkpoint has `conditions` and, in its state, "own".
         content = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
         recorded = {**(content.get("settings") or content.get("conditions") or {})}
         recorded |= content.get("state", {}).get("own", {})
         is_model = "sha256" in content and "state" not in content and recorded.get("lora") is None
         if recorded.get("student") is not None and is_model:
-            # The model has its tokenizer beside it, wherever it is now, with the chat template of the run.
+            # The directory of the model, which may have been moved, has the tokenizer with the run's chat template.
             recorded |= {"student": str(path), "chat_template": None}
         chosen = {name: recorded[name] for name in _setting_names(recorded) if recorded.get(name) is not None}
         Settings(**chosen)  # raises if a setting is invalid
@@ -387,10 +377,10 @@ def _setting_names(recorded: Mapping[str, object]) -> Sequence[str]:
 def _student_of_transformers(path: Path) -> dict[str, object]:
     """Return the setting `student` for a directory with a model of transformers; {} for other models."""
     try:
-        kind = json.loads((path / CONFIG).read_text(encoding="utf-8")).get("model_type", MODEL_TYPE)
+        model_type = json.loads((path / CONFIG).read_text(encoding="utf-8")).get("model_type", MODEL_TYPE)
     except (OSError, ValueError, AttributeError, RecursionError):
         return {}
-    return {} if kind == MODEL_TYPE else {"student": str(path)}
+    return {} if model_type == MODEL_TYPE else {"student": str(path)}
 
 
 def evaluate_saved(
@@ -406,10 +396,10 @@ def evaluate_saved(
     """Measure saved models on the same rows, and return their sums, in float64 and at temperature 1.
 
     - Without a teacher, only the loss and the accuracy on the text are measured.
-    - With `teacher_outputs` no teacher is run. Outputs of the most probable tokens have one temperature; at it,
-      `soft_loss` is the only divergence.
-    - Custom parts that replace `evaluate` compute the sums, at their temperature.
-    - Beside the teacher, one model at a time is in memory.
+    - With `teacher_outputs`, no teacher is run. With top-k outputs, the only divergence is `soft_loss`, at the
+      temperature of the outputs.
+    - Custom parts that override `evaluate` compute the sums, at any temperature.
+    - The teacher and one model at a time are in memory.
 
     Args:
         paths: The directories of the models.
@@ -417,25 +407,25 @@ def evaluate_saved(
             that load models and data.
         whole: Whether to measure on all rows, and not only on the rows that a run on this data holds back.
         cache: A directory in which sums are stored and looked up; None for no cache. Sums that custom parts compute are
-            not stored, because a change of their code would not be noticed.
+            not stored, because the cache could not detect a change of their code.
         on_result: Called after each model, with the results so far.
         on_error: Called with the error of a model, which is then left out; None raises the error.
         environment: The variables of the process, for the number of threads.
 
     Raises:
-        DataError: The data cannot be read, or has a token that a model lacks.
-        VocabularyError: The teacher has other tokens.
+        DataError: The data cannot be read, or has a token that is not in a model's vocabulary.
+        VocabularyError: The vocabulary sizes of the teacher and a model do not fit.
         LogitsError: A logit is not finite.
-        TrainerError: `load_saved` or the parts of the run raise it. Every error names the model.
+        TrainerError: `load_saved` or a part of the run raises it. Every error names the model.
     """
     outputs = None if settings.teacher.outputs is None else SavedOutputs(settings.teacher.outputs)
     if outputs is not None:
         if settings.teacher.model is not None:
             raise SettingError("conflicting settings: give one of 'teacher' and 'teacher_outputs'")
         settings = _with_outputs(settings, outputs)
-    kind = Run if outputs is None else Distillation
+    run_class = Run if outputs is None else Distillation
     threads = cpu_threads(settings.run.threads, environment)
-    with threads, create_run(settings, kind, lines=SilentLines()) as run:
+    with threads, create_run(settings, run_class, lines=SilentLines()) as run:
         evaluator = Evaluator(run, settings, whole=whole, outputs=outputs)
         models: list[EvaluatedModel] = []
         teacher = None
@@ -468,7 +458,7 @@ def evaluate_saved(
 
 
 def _with_outputs(settings: Settings, outputs: SavedOutputs) -> Settings:
-    """Return the settings with the share of the data, and the temperature, of the stored outputs."""
+    """Return the settings with the data share and the temperature of the stored outputs, without hidden states."""
     manifest = outputs.manifest
     changes: dict[str, object] = {"data_share": manifest.identity.get("data_share"), "temperature_end": None}
     if manifest.temperature is not None:
@@ -493,15 +483,15 @@ def _evaluate_model(path: Path, evaluator: Evaluator, config: EvalConfig, cache:
     computed = {"device": device_name(evaluator.device), "versions": versions()}
     stored = {} if evaluator.outputs is None else {"outputs": evaluator.outputs.sha256}
     identity = {**asdict(config), "model": student.digest, **computed, **stored}
-    entry = produce_once(cache, "evaluation", identity, lambda place: _write(place / SUMS, evaluator.sums(student)))
-    return EvaluatedModel(path=path, digest=student.digest, sums=_read(entry / SUMS))
+    entry = produce_once(cache, "evaluation", identity, lambda new: _write_sums(new / SUMS, evaluator.sums(student)))
+    return EvaluatedModel(path=path, digest=student.digest, sums=_read_sums(entry / SUMS))
 
 
-def _write(path: Path, sums: Mapping[str, MetricSum]) -> None:
+def _write_sums(path: Path, sums: Mapping[str, MetricSum]) -> None:
     path.write_text(json.dumps({name: asdict(total) for name, total in sums.items()}) + "\n", encoding="utf-8")
 
 
-def _read(path: Path) -> dict[str, MetricSum]:
+def _read_sums(path: Path) -> dict[str, MetricSum]:
     return {name: MetricSum(**total) for name, total in json.loads(path.read_text(encoding="utf-8")).items()}
 
 
@@ -511,7 +501,7 @@ def table(evaluation: EvaluationResult) -> list[str]:
     The widths of the columns do not depend on the results, so the line of each new model can be printed alone.
 
     Args:
-        evaluation: The results; a metric that a model lacks is "-".
+        evaluation: The results. The table shows "-" for a metric that a model does not have.
     """
     rows = [{"model": str(model.path)} | _texts(model) for model in evaluation.models]
     widths = {name: max(len(name), NUMBER_WIDTH) for name in ("model", *_columns(evaluation))}
@@ -533,7 +523,7 @@ def _columns(evaluation: EvaluationResult) -> Iterable[str]:
 def _conditions(evaluation: EvaluationResult) -> str:
     """Return the line about data, rows and teacher."""
     settings, text, teacher = evaluation.settings, evaluation.text, evaluation.teacher
-    against = "" if teacher is None else f", against {teacher.path or 'their teacher'}"
+    against = "" if teacher is None else f", against {teacher.path or f'the teacher of {settings.run.parts}'}"
     if evaluation.config.top_k is not None:
         against += f" ({evaluation.config.top_k} tokens at temperature {settings.objective.temperature:g})"
     if evaluation.config.own is not None:

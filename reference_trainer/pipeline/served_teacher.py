@@ -1,13 +1,13 @@
-"""A teacher behind a server, which returns the most probable tokens of each position by vLLM's completions protocol.
+"""A teacher behind a server that returns the most probable tokens of each position, by vLLM's completions protocol.
 
 The protocol is OpenAI's `POST /v1/completions` with vLLM's option `prompt_logprobs`. A request has prompts as lists of
-token numbers. The answer has one entry for each token of a prompt: a map from token number to `logprob`, for the K most
-probable tokens at its position and for the token itself; null for the first token. `GET /v1/models` lists the models.
-Sources: https://docs.vllm.ai/en/latest/serving/openai_compatible_server/ and
+token numbers. The answer has one entry for each token of a prompt. An entry maps token numbers to their `logprob`, for
+the K most probable tokens at the position of the prompt's token and for the prompt's token; the first entry is null.
+`GET /v1/models` lists the models. Sources: https://docs.vllm.ai/en/latest/serving/openai_compatible_server/ and
 `vllm.SamplingParams.prompt_logprobs`.
 
-All other tokens together are one outcome, the tail; see `distillation.protocols.TopK`. Shape letters: B batch, T
-position, N positions of a document, K kept tokens.
+All tokens other than the K most probable are one outcome, the tail; see `distillation.protocols.TopK`. Shape letters: B
+batch, T position, N positions of a document, K kept tokens.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from reference_trainer.distillation.protocols import Batch, TopK
 from reference_trainer.distillation.step import labels_of_logits
 from reference_trainer.errors import ProviderError, SettingError, first_line
 
-KEY = "VLLM_API_KEY"
-"""The environment variable with the key of the server, which `vllm serve` reads too."""
+API_KEY_VARIABLE = "VLLM_API_KEY"
+"""The environment variable that contains the API key; `vllm serve` reads the same variable."""
 ATTEMPTS, FIRST_PAUSE_S = 7, 1.0
-"""The number of attempts of a request, and the pause after the first one, in seconds; pauses double, 63 s in all."""
+"""Number of attempts of a request, and the pause after the first attempt in seconds. Pauses double: 63 s in total."""
 TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 """HTTP statuses after which a request is sent again."""
 
@@ -53,9 +53,9 @@ def served_teacher(settings: Settings, vocab_size: int) -> ServedTeacher:
         ProviderError: As in `ServedTeacher`.
     """
     assert settings.teacher.url is not None
-    # A server gives probabilities of K tokens at temperature 1, and neither logits nor hidden states.
+    # A server returns the probabilities of K tokens at temperature 1, but no logits and no hidden states.
     needs: dict[str, bool] = {
-        "temperature 1, at which a server gives probabilities": settings.objective.temperature == 1
+        "temperature 1, because a server returns probabilities at 1": settings.objective.temperature == 1
         and settings.objective.temperature_end in (None, 1),
         "no hidden states: feature_weight 0": not (
             settings.objective.feature_weight or settings.objective.feature_weight_end
@@ -71,7 +71,7 @@ def served_teacher(settings: Settings, vocab_size: int) -> ServedTeacher:
 
 
 class ServedTeacher:
-    """A `TopKTeacher` whose model runs in a server. Every document of a batch is one prompt of a request.
+    """A `TopKTeacher` whose model runs in a server. A batch is one request; every document of the batch is one prompt.
 
     Args:
         url: The URL of the server, such as http://localhost:8000, with or without a final /v1.
@@ -83,7 +83,7 @@ class ServedTeacher:
 
     Raises:
         ProviderError: If the server cannot be reached, refuses a request or answers in another form, or if a returned
-            token is outside the vocabulary of the student. Methods raise it too.
+            token is outside the vocabulary of the student. Both the constructor and `top_k` raise this error.
     """
 
     def __init__(
@@ -108,24 +108,25 @@ class ServedTeacher:
     def top_k(self, batch: Batch) -> TopK:
         """Return the K most probable tokens at the scored positions of a batch, on the CPU, at temperature 1."""
         tokens_BT, scored_BT = batch.tokens.cpu(), labels_of_logits(batch.labels.cpu()) != IGNORE_INDEX
-        # A prompt is a document up to the token that its last scored position predicts: the answer's entry for token i
-        # is the distribution at position i - 1.
-        places: list[tuple[int, Tensor]] = []
+        # The distribution at position i is the entry for token i + 1. A prompt therefore contains a document up to the
+        # token after the last scored position, which is the token that this position predicts.
+        prompts: list[tuple[int, Tensor]] = []
         for b, positions_N in document_positions(batch):
             scored = scored_BT[b, positions_N].nonzero().flatten().tolist()
             if scored:
-                places.append((b, positions_N[: scored[-1] + 2]))
+                prompts.append((b, positions_N[: scored[-1] + 2]))
         shape = (*tokens_BT.shape, self._top_k)
         logits_BTK = torch.zeros(shape)
         chosen_BTK = torch.zeros(shape, dtype=torch.int32)
         rest_BT = torch.zeros(tokens_BT.shape)
-        answers = self._prompt_logprobs([tokens_BT[b, at_N].tolist() for b, at_N in places]) if places else []
-        for (b, at_N), answer in zip(places, answers, strict=True):
-            for position, entries in zip(at_N[:-1].tolist(), answer[1:], strict=True):
+        tokens = [tokens_BT[b, positions_N].tolist() for b, positions_N in prompts]
+        answers = self._prompt_logprobs(tokens) if prompts else []
+        for (b, positions_N), answer in zip(prompts, answers, strict=True):
+            for position, entries in zip(positions_N[:-1].tolist(), answer[1:], strict=True):
                 if scored_BT[b, position]:
-                    # Logits are relative to the largest log-probability; a constant does not change the softmax.
-                    tokens, logprobs = self._most_probable(entries)
-                    chosen_BTK[b, position] = torch.tensor(tokens, dtype=torch.int32)
+                    # Subtract the largest log-probability from all; a constant does not change the softmax.
+                    chosen, logprobs = self._most_probable(entries)
+                    chosen_BTK[b, position] = torch.tensor(chosen, dtype=torch.int32)
                     logits_BTK[b, position] = torch.tensor([logprob - logprobs[0] for logprob in logprobs])
                     tail = 1.0 - math.fsum(map(math.exp, logprobs))
                     rest_BT[b, position] = math.log(tail) - logprobs[0] if tail > 0 else -math.inf
@@ -134,16 +135,16 @@ class ServedTeacher:
     def _most_probable(self, entries: object) -> tuple[list[int], list[float]]:
         """Return the K most probable tokens of a position in decreasing order, and their log-probabilities."""
         try:
-            # An answer of another form is refused below.
-            # The log-probability is negated, so that the sort below is decreasing.
+            # Log-probabilities are negated, so that the largest one is the first after sorting. Entries of another type
+            # raise here.
             pairs = [(-float(entry["logprob"]), int(token)) for token, entry in entries.items()]  # type: ignore[attr-defined]
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise self._unexpected(f"prompt_logprobs have {str(entries)[:80]}") from error
-        # The server adds the token of the prompt to the K most probable ones, so there may be K + 1. Sorted by falling
-        # log-probability, then by token, as in `keep_top_k`.
+            raise self._unexpected(f"the prompt_logprobs {str(entries)[:80]}") from error
+        # The server adds the prompt's token to the K most probable tokens, so a position may have K + 1. Sort them by
+        # decreasing log-probability, then by token number, as `keep_top_k` does.
         pairs = sorted(pairs)[: self._top_k]
-        if len(pairs) < self._top_k or not all(math.isfinite(negative) for negative, _ in pairs):
-            raise self._unexpected(f"a position has {len(pairs)} finite log-probabilities of {self._top_k}")
+        if (finite := sum(math.isfinite(negative) for negative, _ in pairs)) < self._top_k:
+            raise self._unexpected(f"a position that has {finite} finite log-probabilities of {self._top_k}")
         if (token := max(token for _, token in pairs)) >= self.vocab_size:
             raise ProviderError(
                 f"{self._url}: the teacher gives token {token} a probability, and the student has {self.vocab_size} "
@@ -152,7 +153,7 @@ class ServedTeacher:
         return [token for _, token in pairs], [-negative for negative, _ in pairs]
 
     def _prompt_logprobs(self, prompts: list[list[int]]) -> list[list[object]]:
-        """Return the entries of the tokens of each prompt, in the order of the prompts."""
+        """Return for each prompt the entries of its tokens, in the order of the prompts."""
         options = {"max_tokens": 1, "temperature": 0, "prompt_logprobs": self._top_k}
         answer = self._request("/v1/completions", {"model": self.identity["id"], "prompt": prompts, **options})
         try:
@@ -166,12 +167,15 @@ class ServedTeacher:
         return entries
 
     def _describe(self, model: str | None) -> dict[str, object]:
-        """Return name, root and `max_model_len` of the model, as the server lists them."""
+        """Return name, root and `max_model_len` of a model, as the server lists them.
+
+        model: the name; None if the server has only one model.
+        """
         answer = self._request("/v1/models", None)
         try:
             served = {str(entry["id"]): entry for entry in answer["data"]}
         except (KeyError, TypeError) as error:
-            raise self._unexpected(f"a list of models {str(answer)[:80]}") from error
+            raise self._unexpected(f"the list of models {str(answer)[:80]}") from error
         name = next(iter(served), "") if model is None and len(served) == 1 else model
         if name not in served:
             wanted = "several models" if model is None else f"no model {model!r}"
@@ -188,8 +192,8 @@ class ServedTeacher:
 def request_json(url: str, content: object, *, timeout_s: float, pause: Callable[[float], object]) -> object:
     """Send a request and return the JSON of the answer.
 
-    A request that fails for a transient reason, such as a server that is still starting, is sent at most `ATTEMPTS`
-    times, with pauses of 1, 2, 4, ... seconds.
+    A request that fails for a transient reason, for example because the server is still starting, is sent again, at
+    most `ATTEMPTS` times in total, after pauses of 1, 2, 4, ... seconds.
 
     Args:
         url: The URL.
@@ -201,7 +205,7 @@ def request_json(url: str, content: object, *, timeout_s: float, pause: Callable
         ProviderError: If the last attempt fails, an attempt fails for another reason, or the answer is not JSON.
     """
     headers = {"Content-Type": "application/json"}
-    if key := os.environ.get(KEY):
+    if key := os.environ.get(API_KEY_VARIABLE):
         headers["Authorization"] = f"Bearer {key}"
     data = None if content is None else json.dumps(content).encode()
     for attempt in range(1, ATTEMPTS + 1):
@@ -215,7 +219,7 @@ def request_json(url: str, content: object, *, timeout_s: float, pause: Callable
         except (OSError, http.client.HTTPException) as error:  # URLError is an OSError
             reason, is_transient = first_line(error), True
         except ValueError as error:
-            raise ProviderError(f"{url}: no URL, or no JSON in the answer: {first_line(error)}") from error
+            raise ProviderError(f"{url} is not a URL, or its answer is not JSON: {first_line(error)}") from error
         if not is_transient or attempt == ATTEMPTS:
             tries = f" after {attempt} attempts" if attempt > 1 else ""
             raise ProviderError(f"{url} failed{tries}: {reason}; expected a server such as `vllm serve`")

@@ -20,7 +20,8 @@ from reference_trainer.callbacks.progress import (
 )
 from reference_trainer.distillation.gradcheck import AGREE, relative_difference
 from reference_trainer.distillation.objective import Weights
-from reference_trainer.distillation.protocols import Batch, Student, Teacher, teacher_logits
+from reference_trainer.distillation.protocols import Batch, Student, Teacher
+from reference_trainer.distillation.step import run_teacher, whole_logits
 from reference_trainer.distillation.universal import AlignedTeacher, Frozen
 from reference_trainer.errors import LogitsError, SmokeError
 from reference_trainer.training.evaluation import evaluate
@@ -28,13 +29,13 @@ from reference_trainer.training.state import TrainResult
 
 
 def summary(result: TrainResult, project_to_steps: int, planned_steps: int) -> tuple[str, str, str]:
-    """Return three lines: the steps that ran, then the time of `project_to_steps` and of `planned_steps` at that pace.
+    """Return three lines: the measured steps, and the projected times of `project_to_steps` and `planned_steps` steps.
 
-    `planned_steps` is the number of steps of the same command without the limit. Raise `SmokeError` if no step ran.
+    `planned_steps` is the number of steps of the same command without `--smoke`. Raise `SmokeError` if no step ran.
     """
     if result.steps_completed == 0:
         raise SmokeError(
-            "smoke mode: 0 steps ran, because a callback ended the run before the first; nothing was tried"
+            "smoke mode: 0 steps ran, because a callback ended the run before the first step; nothing was checked"
         )
     pace = result.elapsed_s / result.steps_completed
     seconds = pace * project_to_steps
@@ -51,14 +52,14 @@ def summary(result: TrainResult, project_to_steps: int, planned_steps: int) -> t
     return first, second, SMOKE_PLANNED_LINE.format(steps=planned_steps, seconds=pace * planned_steps)
 
 
-RISE = 0.05
-"""Largest allowed rise of the loss of the first batch: in nats, or as a share of the loss if that is more."""
-REMEDY = "; try a smaller --lr"
+LARGEST_RISE = 0.05
+"""Largest allowed rise of the loss of the first batch, in nats; for a loss above 1 nat, a share of the loss."""
+LOSS_HINT = "; try a smaller --lr"
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One condition for starting a full run: whether the run meets it, and the text of a line about it."""
+    """The result of one check before a full run, and the text that describes the result."""
 
     passed: bool
     says: str
@@ -67,29 +68,29 @@ class Check:
 def checks(
     result: TrainResult, losses: tuple[float, float], gradient_difference: float, device: torch.device
 ) -> tuple[Check, ...]:
-    """Return the checks: finite losses, no rise of the loss, the gradient on one batch, and the peak memory.
+    """Check that the losses are finite, that the loss does not rise, and the gradient; report the peak memory.
 
     Args:
         result: The result of the training.
         losses: The losses of the same training batch before and after the run.
         gradient_difference: The result of `gradient_difference`.
-        device: The device whose peak memory is reported; this check always passes.
+        device: The device whose peak memory is reported. The check of the memory always passes.
     """
     is_finite = result.finite and result.initial_loss is not None
     before, after = losses
-    is_low = after - before <= max(RISE * abs(before), RISE)  # False for NaN
+    is_low = after - before <= max(LARGEST_RISE * abs(before), LARGEST_RISE)  # False for NaN
     agrees = gradient_difference <= AGREE
     memory = peak_memory_bytes(device) / 2**20
     return (
         Check(is_finite, f"losses are {'finite' if is_finite else 'not finite'}"),
-        Check(is_low, f"loss of the first batch {before:.4f} before, {after:.4f} after{'' if is_low else REMEDY}"),
-        Check(agrees, f"gradient {gradient_difference:.1e} from autograd's (at most {AGREE:.0e} is rounding)"),
+        Check(is_low, f"loss of the first batch {before:.4f} before, {after:.4f} after{'' if is_low else LOSS_HINT}"),
+        Check(agrees, f"gradient differs by {gradient_difference:.1e} from autograd (rounding: at most {AGREE:.0e})"),
         Check(True, f"peak memory {memory:,.0f} MiB {'on the device' if device.type == 'cuda' else 'of the process'}"),
     )
 
 
 def verdict(checks: Sequence[Check]) -> tuple[str, ...]:
-    """Return a line for each check, a line with the verdict, and the last line of a smoke run."""
+    """Return a line for each check, the line "go" or "no-go", and the last line of a smoke run."""
     return (
         *(f"smoke check: {'ok' if check.passed else 'NOT OK'}: {check.says}" for check in checks),
         f"smoke check: {'go' if all(check.passed for check in checks) else 'no-go'}",
@@ -98,30 +99,31 @@ def verdict(checks: Sequence[Check]) -> tuple[str, ...]:
 
 
 def peak_memory_bytes(device: torch.device) -> int:
-    """Return the peak memory in bytes so far: of tensors on a CUDA device, or of this process."""
+    """Return the peak memory so far in bytes: of the tensors on a CUDA device, else of this process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # kibibytes on Linux
 
 
 def gradient_difference(student: Student, teacher: Frozen, batch: Batch, weights: Weights) -> float:
-    """Return the `relative_difference` of the gradient of a batch, without matched hidden states.
+    """Return the `relative_difference` between closed-form gradient and autograd on a batch.
 
-    The term of hidden states needs no check, because the training differentiates it by autograd.
+    The loss of matched hidden states is left out, because the training differentiates it by autograd anyway.
     """
     arguments = asdict(weights)
     del arguments["feature_weight"]
     student_BTV = student.forward(batch).logits
-    if isinstance(teacher, AlignedTeacher):  # the training differentiates its distance by autograd too
+    if isinstance(teacher, AlignedTeacher):  # the training differentiates the universal distance by autograd too
         arguments["kd_weight"] = 0.0
         return relative_difference(student_BTV[:, :-1], student_BTV[:, :-1], batch.labels[:, 1:], **arguments)
-    teacher_BTV = teacher_logits(teacher, batch, student_BTV, weights.temperature)
+    output, _ = run_teacher(teacher, batch, chunked=False, with_states=False)
+    teacher_BTV = whole_logits(output, student_BTV, weights)
     return relative_difference(student_BTV[:, :-1], teacher_BTV[:, :-1], batch.labels[:, 1:], **arguments)
 
 
 @dataclass(frozen=True, slots=True)
 class _OneBatch:
-    """One batch as the rows of an evaluation."""
+    """Rows of an evaluation that consist of one batch."""
 
     only: Batch
     batches: int = 1
@@ -138,9 +140,9 @@ class _OneBatch:
 
 
 def first_batch_loss(student: Teacher, teacher: Frozen, batch: Batch, weights: Weights) -> float:
-    """Return the loss per token of a batch, without matched hidden states; NaN if a model diverged.
+    """Return the loss per token of a batch, without the loss of matched hidden states; NaN if a model diverged.
 
-    Call it in eval mode, so that equal weights give equal losses.
+    Call this function with the models in eval mode, so that equal weights give equal losses.
     """
     try:
         sums = evaluate(teacher, student, _OneBatch(batch), weights)
@@ -177,7 +179,12 @@ def report_checks(
 
 @contextmanager
 def reporting_divergence(lines: Lines, *, smoke: bool) -> Iterator[None]:
-    """Print the result of a smoke run that ends because a model diverged."""
+    """If a smoke run ends because a model diverged, print the failed check before the error propagates.
+
+    Args:
+        lines: The writer of the lines.
+        smoke: Whether the run is a smoke run; else nothing is printed.
+    """
     try:
         yield
     except LogitsError as error:

@@ -37,7 +37,7 @@ from reference_trainer.training.update import new_optimizer, undecayed
 
 _LABELS_ONLY = Objective(temperature=1.0, ce_weight=1.0, kd_weight=0.0)
 PACKAGED = Path(str(files("reference_trainer.data") / "teacher"))
-"""A teacher of the packaged text; its manifest says how it was trained."""
+"""The packaged teacher, which was trained on the packaged text with the settings in its manifest."""
 _STEPS = 1000  # default number of steps of the teacher's training
 LOGGED_EVERY = 100
 """Number of steps between two lines of the teacher's training."""
@@ -45,17 +45,20 @@ _SEED_OFFSET = 1_000_003  # so that weights and order of rows differ from the st
 
 
 def heads_for(width: int) -> int:
-    """Return the largest number of heads of an even width of at least 32 features, or 1."""
+    """Return the largest number of heads that gives each head an even width of at least 32 features, or 1."""
     return next(heads for heads in range(max(1, width // 32), 0, -1) if width % (2 * heads) == 0)
 
 
 def load_teacher(directory: Path, *, any_vocabulary: bool = False) -> Decoder:
-    """Return the teacher in `directory`. Raise `ModelFileError`, by default also if its tokens are not bytes."""
+    """Return the teacher in `directory`.
+
+    Raise `ModelFileError` if the teacher cannot be read or, without `any_vocabulary`, if its tokens are not bytes.
+    """
     teacher = load_decoder(directory)
     if teacher.config.vocab_size != VOCABULARY and not any_vocabulary:
         raise ModelFileError(
             f"the teacher in {directory} has a vocabulary of {teacher.config.vocab_size}; expected {VOCABULARY} "
-            f"(bytes); use --share-vocabulary if the smaller vocabulary is the beginning of the larger one"
+            f"(bytes); use --share-vocabulary if the smaller vocabulary has the first tokens of the larger one"
         )
     return teacher
 
@@ -70,9 +73,9 @@ def cache_directory(
 def default_cache(
     flag: str, *, environment: Mapping[str, str] = os.environ, home: Callable[[], Path] = Path.home
 ) -> Path:
-    """Return the default directory of caches, used without the flag.
+    """Return the default directory of caches.
 
-    Raise `OutputError`, which names the flag, if `home` raises because there is no home directory.
+    Raise `OutputError`, which names the flag that sets another directory, if there is no home directory.
     """
     try:
         return Path(environment.get("XDG_CACHE_HOME") or home() / ".cache") / "reference_trainer"
@@ -81,12 +84,12 @@ def default_cache(
 
 
 def teacher_key(settings: Settings, digest: str, device: torch.device, *, version: str = torch.__version__) -> str:
-    """Return a hash of everything that a trained teacher depends on, including the version of torch: 24 hex digits."""
+    """Return 24 hex digits of a hash of everything that a trained teacher depends on, such as the version of torch."""
     values = settings.flat()
     names = ["batch_size", "dtype", "length", "lr", "seed", "warmup", "teacher_layers", "teacher_width"]
     names += ["documents", "separator"] if settings.data.documents else []
     depends_on = {
-        "format": 3,  # increase it when the training of a teacher changes
+        "format": 3,  # increase this number when the training of a teacher changes
         "data": digest,
         "device": device.type,
         "torch": version,
@@ -101,10 +104,10 @@ def load_or_train(
     sequences: Rows,
     digest: str,
     callbacks: Sequence[Callback],
-    say: Callable[[str], None],
+    write_line: Callable[[str], None],
     wrap: Callable[[Decoder], torch.nn.Module],
 ) -> Decoder:
-    """Return the cached teacher of these settings and this text, or train one on `sequences` and cache it.
+    """Return the cached teacher of these settings and this text, or train a teacher on `sequences` and cache it.
 
     A cache that cannot be read or written is ignored. A smoke run does not write to the cache.
 
@@ -113,27 +116,27 @@ def load_or_train(
         sequences: The rows to train on.
         digest: The SHA-256 of the text.
         callbacks: Callbacks of the training.
-        say: Called with each line of output.
-        wrap: Returns the module whose forward is called, such as one under autocast.
+        write_line: Called with each line of output.
+        wrap: Returns the module whose forward is called, such as the decoder under autocast.
     """
     key = f"teacher-{teacher_key(settings, digest, sequences.device)}"
     try:
         directory = cache_directory(settings) / key
-        if (directory / MANIFEST).exists():  # written last
+        if (directory / MANIFEST).exists():  # the manifest is written last
             verify_manifest(directory)
             teacher = load_teacher(directory)
-            say(f"teacher: {directory}")
+            write_line(f"teacher: {directory}")
             return teacher.to(sequences.device)
     except (ModelFileError, OSError) as error:
-        say(f"teacher: ignoring the cached one: {error}")
+        write_line(f"teacher: ignoring the cached teacher: {error}")
     steps = settings.teacher.steps or _STEPS
     steps = steps if settings.run.smoke is None else min(steps, settings.run.smoke)
-    say(f"teacher: training one for {steps} steps on the same text (use --teacher PATH for your own)")
+    write_line(f"teacher: training a teacher for {steps} steps on the same text (use --teacher PATH for your own)")
     if note := teacher_note(settings, steps):
-        say(f"teacher: {note}")
+        write_line(f"teacher: {note}")
     teacher = train_teacher(settings, sequences, steps, callbacks, wrap)
     if settings.run.smoke is None:
-        _write_to_cache(teacher, settings, key, say)
+        _write_to_cache(teacher, settings, key, write_line)
     return teacher
 
 
@@ -151,12 +154,12 @@ def train_teacher(
     callbacks: Sequence[Callback],
     wrap: Callable[[Decoder], torch.nn.Module],
 ) -> Decoder:
-    """Return a new decoder, trained for `steps` steps on the labels alone, by the student's loop.
+    """Return a new decoder that is trained for `steps` steps on the labels alone.
 
     The other arguments are as for `load_or_train`.
     """
     decoder = untrained_teacher(settings, sequences.device)
-    # The loop needs a teacher of the same vocabulary. With a kd_weight of 0 it is not run.
+    # `train` needs a teacher with the same vocabulary, but does not run it if kd_weight is 0.
     try:
         train(
             FixtureTeacher(torch.zeros(VOCABULARY, VOCABULARY, dtype=torch.float32, device=sequences.device)),
@@ -176,36 +179,36 @@ def train_teacher(
             callbacks=callbacks,
         )
     except BaseException as error:
-        error.add_note("while training the teacher")  # the loop's own message calls it a student
+        error.add_note("while training the teacher")  # messages of `train` call the decoder a student
         raise
     return decoder
 
 
-def _write_to_cache(teacher: Decoder, settings: Settings, key: str, say: Callable[[str], None]) -> None:
-    """Write a teacher to the cache. A failure is a line, not an error."""
+def _write_to_cache(teacher: Decoder, settings: Settings, key: str, write_line: Callable[[str], None]) -> None:
+    """Write a teacher to the cache. If this fails, write a line instead of raising."""
     manifest: dict[str, object] = {"kind": "cached teacher", "config": asdict(teacher.config)}
     try:
         directory = cache_directory(settings) / key
         directory.mkdir(parents=True, exist_ok=True)
         save_decoder(teacher, directory, manifest)
-        say(f"teacher: kept in {directory}")
+        write_line(f"teacher: cached in {directory}")
     except (OutputError, OSError) as error:
-        say(f"teacher: not kept for the next run: {error}")
+        write_line(f"teacher: not cached for the next run: {error}")
 
 
 DATA_SETTINGS = ("length", "documents", "separator", "share_vocabulary", "data_share")
-"""Settings on which the rows of the data, and the tokens that have a logit, depend."""
+"""Settings that determine the rows of the data, and the tokens that have a logit."""
 
 
 def outputs_identity(settings: Settings, digests: Mapping[str, str], rows: int) -> dict[str, object]:
-    """Return the values, by name, that must be equal for stored outputs and the run that reads them."""
+    """Return the values, by name, that must be equal for stored outputs and for a run that reads these outputs."""
     return {**{name: settings.flat()[name] for name in DATA_SETTINGS}, **digests, "rows": rows}
 
 
 def check_outputs(saved: SavedOutputs, settings: Settings, identity: Mapping[str, object], digest: str | None) -> None:
     """Raise `SettingError` unless the outputs belong to the data and the teacher of the run.
 
-    Outputs of the most probable tokens also require their temperature. No outputs have hidden states to match.
+    Top-k outputs also require the temperature at which they were computed. Outputs contain no hidden states to match.
 
     Args:
         saved: The stored outputs.
@@ -258,18 +261,23 @@ def _stored_outputs(saved: SavedOutputs, batch: Batch) -> dict[str, Tensor]:
     labels_BT = labels_of_logits(batch.labels.cpu())
     scored_BT = labels_BT != IGNORE_INDEX
     rows = [
-        _row(saved, batch, labels_BT[b][scored_BT[b]], b) for b in range(len(labels_BT)) if bool(scored_BT[b].any())
+        _stored_row(saved, batch, labels_BT[b][scored_BT[b]], b)
+        for b in range(len(labels_BT))
+        if bool(scored_BT[b].any())
     ]
     outputs = {}
     for name, (dtype, shape) in saved.shapes.items():
         outputs[name] = torch.zeros(*labels_BT.shape, *shape, dtype=dtype, device="cpu")
-        if rows:  # files have scored positions only, in the order of the mask
+        if rows:  # files contain the scored positions only, in the order of `scored_BT`
             outputs[name][scored_BT] = torch.cat([row[name] for row in rows])
     return outputs
 
 
-def _row(saved: SavedOutputs, batch: Batch, labels_N: Tensor, b: int) -> dict[str, Tensor]:
-    """Return the outputs of row b of a batch. Raise `DataError` if the row has no number, or other labels."""
+def _stored_row(saved: SavedOutputs, batch: Batch, labels_N: Tensor, b: int) -> dict[str, Tensor]:
+    """Return the stored outputs of row b of a batch, which has the labels `labels_N` at its scored positions.
+
+    Raise `DataError` if the row has no number, or if other labels are stored.
+    """
     if batch.examples is None:
         raise DataError("the batches have no example numbers, so outputs on disk cannot be found: set Batch.examples")
     number = int(batch.examples[b])

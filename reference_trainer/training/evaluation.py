@@ -49,20 +49,20 @@ def evaluate(
     """Return the sums of losses and metrics over all sequences, with their counts.
 
     The names are as in `sums_of`, without "loss" and with "token_accuracy", the number of tokens that the student
-    predicts. Sums are float64, so that they do not depend on the batch size.
+    predicts. Sums are float64, so that the batch size changes them by the rounding of float64 at most.
 
     Args:
         teacher: The teacher.
         student: A model with the methods of a teacher, such as `ModuleStudent`.
-        sequences: The rows.
+        sequences: The rows to evaluate.
         weights: The arguments of the loss.
-        parallel: The ranks that share the batches. All ranks must call this function. They make the same number of
+        parallel: The ranks that share the batches. All ranks must call this function. They run the same number of
             forwards, and their sums are reduced at the end.
-        accept_depth: Also return hits and trials of the depths from 1 to this one, by `count_accepted`. A depth without
-            trials is left out.
+        accept_depth: The largest depth of `count_accepted`. For every depth from 1, the sum is the number of hits, and
+            the count is the number of trials.
 
     Returns:
-        Sums and counts by name; empty if no token is scored.
+        Sums and counts by name. Sums with a count of 0 are left out; empty if no token is scored.
 
     Raises:
         VocabularyError: Before the first forward, if the vocabulary sizes differ.
@@ -91,8 +91,8 @@ def _batches_of_rank(sequences: Rows, parallel: Parallel) -> Iterator[Batch]:
 
 
 def _sum_over_ranks(totals: Mapping[str, MetricSum], parallel: Parallel) -> Mapping[str, MetricSum]:
-    """Return the totals summed over ranks. All ranks have the same names, and so reduce tensors of the same length."""
-    if not totals:  # there are no batches, on any rank
+    """Return the totals summed over ranks. All ranks have the same names, so they reduce tensors of the same length."""
+    if not totals:  # no rank has batches
         return totals
     sums_K = torch.tensor([total.sum for total in totals.values()], dtype=torch.float64, device="cpu")
     counts_K = torch.tensor([total.count for total in totals.values()], dtype=torch.int64, device="cpu")
@@ -111,7 +111,7 @@ def _batch_metrics(
     device = predicted_BT.device
     labels_BT = labels_BT.to(device)
     sums = sums_of(rows, weights, metrics=True, all_logits=all_logits, aligned=aligned)
-    del sums["loss"]  # it depends on the loss weights, which may change over the run
+    del sums["loss"]  # depends on the loss weights, which may change over the run
     sums["token_accuracy"] = (predicted_BT == labels_BT).sum()
     counts = dict.fromkeys(sums, rows.count)
     if all_logits:

@@ -10,22 +10,22 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from reference_trainer.distillation.providers import evaluating
+from reference_trainer.distillation.providers import device_of, evaluating
 from reference_trainer.errors import first_line
 
-LONG = 512  # tokens of the longest row that `row_flops` runs
+LONGEST_ROW = 512  # largest number of tokens on which `row_flops` runs a model
 
 
 def step_flops(teacher: nn.Module | None, student: nn.Module, shape: tuple[int, int]) -> int:
     """Return the floating-point operations of one step on tokens of a shape [B, T]; a multiply-add counts as two.
 
     Matrix products and convolutions are counted, in the teacher's forward in eval mode (None: no teacher) and in the
-    student's forward and backward. Attention is counted as two full products: the half that a causal mask may save is
-    not subtracted.
+    student's forward and backward. Attention is counted as two full products, also with a causal mask, which may save
+    half of the operations.
 
     The modules map int64 tokens [B, T] to logits, or to an object with `.logits`. They run on the meta device: nothing
-    is computed; weights, buffers, gradients and the CPU generator are unchanged; hooks are called. Raise an error of
-    PyTorch for a module that reads values of its tensors, or names another device (autocast).
+    is computed; weights, buffers, gradients and the CPU generator are unchanged; hooks are called. Raise the error of
+    PyTorch if a module reads values of its tensors, or names another device (autocast).
     """
     with FlopCounterMode(display=False) as counter, torch.random.fork_rng(devices=[]):
         if teacher is not None:
@@ -38,46 +38,48 @@ def step_flops(teacher: nn.Module | None, student: nn.Module, shape: tuple[int, 
 
 
 def counted_flops(teacher: nn.Module | None, student: nn.Module, tokens_BT: Tensor) -> tuple[int, list[str]]:
-    """Return the operations of a step, and notes. Try `step_flops`, then `row_flops`, then `estimated_flops`.
+    """Return the floating-point operations of a step, and lines for the user.
 
-    If the number is an estimate, there is one note, with the reason.
+    Try `step_flops`, then `row_flops`, then `estimated_flops`. For an estimate, there is one line, with the reason.
     """
     with suppress(Exception):  # raised by a module that reads values or names a device
         return step_flops(teacher, student, (tokens_BT.shape[0], tokens_BT.shape[1])), []
     try:
         return row_flops(teacher, student, tokens_BT), []
-    except Exception as error:  # a model of the user may need other arguments
+    except Exception as error:  # a custom model may need other arguments
         reason = f"{type(error).__name__}: {first_line(error)[:200]}"
         line = f"metrics: flops_per_s is an estimate, because a model does not run on one row of tokens: {reason}"
         return estimated_flops(teacher, student, tokens_BT), [line]
 
 
 def row_flops(teacher: nn.Module | None, student: nn.Module, tokens_BT: Tensor) -> int:
-    """Return the floating-point operations as `step_flops`, for modules that read values: run one row, multiply by B.
+    """Count the operations of `step_flops`, also for modules that read values: run one row, and multiply by B.
 
     The modules run in eval mode on a row of zeros, each on the device of its parameters. The backward covers the
-    parameters that require a gradient; their `.grad` is unchanged. Plain attention needs T x T numbers. Operations are
-    a·T + b·T², so for more than `LONG` tokens, a and b are computed from two shorter rows. Raise the modules' errors.
+    parameters that require a gradient; their `.grad` is unchanged. Errors of the modules propagate.
+
+    Plain attention needs memory for T x T numbers, so at most `LONGEST_ROW` tokens are run. The number of operations is
+    a·T + b·T²; for a longer row, a and b are computed from two shorter rows.
     """
     B, T = tokens_BT.shape
-    if T <= LONG:
-        return B * _row(teacher, student, tokens_BT[:1])
-    # Let L = LONG and f(T) = a T + b T^2. Then f(L) - 2 f(L/2) = b L^2 / 2 and 4 f(L/2) - f(L) = a L.
-    half, full = (_row(teacher, student, tokens_BT[:1, :length]) for length in (LONG // 2, LONG))
-    quadratic, linear = (full - 2 * half) * 2 / LONG**2, (4 * half - full) / LONG
+    if T <= LONGEST_ROW:
+        return B * _count_row(teacher, student, tokens_BT[:1])
+    # Let L = LONGEST_ROW and f(T) = a T + b T^2. Then f(L) - 2 f(L/2) = b L^2 / 2 and 4 f(L/2) - f(L) = a L.
+    half, full = (_count_row(teacher, student, tokens_BT[:1, :length]) for length in (LONGEST_ROW // 2, LONGEST_ROW))
+    quadratic, linear = (full - 2 * half) * 2 / LONGEST_ROW**2, (4 * half - full) / LONGEST_ROW
     return round(B * (linear * T + quadratic * T**2))
 
 
-def _row(teacher: nn.Module | None, student: nn.Module, tokens_1T: Tensor) -> int:
-    """Return the operations of a step on one row."""
-    row_1T = torch.zeros_like(tokens_1T)  # not the tokens: a recorded model would see an example twice
+def _count_row(teacher: nn.Module | None, student: nn.Module, tokens_1T: Tensor) -> int:
+    """Return the floating-point operations of a step on one row."""
+    row_1T = torch.zeros_like(tokens_1T)  # not the tokens: a program that records the model would see a row twice
     # The counter does not support every fused attention; plain attention has the same products.
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.random.fork_rng():
         if teacher is not None:
             with torch.no_grad(), evaluating(teacher):
-                teacher(row_1T.to(_device(teacher)))
+                teacher(row_1T.to(device_of(teacher)))
         with torch.enable_grad(), evaluating(student):
-            output = student(row_1T.to(_device(student)))
+            output = student(row_1T.to(device_of(student)))
             logits_1TV = output if isinstance(output, Tensor) else output.logits
             trained = [parameter for parameter in student.parameters() if parameter.requires_grad]
             # `grad` and not `backward`, which would add to `.grad`.
@@ -86,7 +88,7 @@ def _row(teacher: nn.Module | None, student: nn.Module, tokens_1T: Tensor) -> in
 
 
 def estimated_flops(teacher: nn.Module | None, student: nn.Module, tokens_BT: Tensor) -> int:
-    """Return 6 operations for each parameter of the student and 2 for each of the teacher, times the tokens.
+    """Return 6 operations for each parameter of the student and 2 for each parameter of the teacher, times the tokens.
 
     Source: Kaplan et al. 2020, arXiv:2001.08361, section 2.1, without the operations of attention.
     """
@@ -95,13 +97,9 @@ def estimated_flops(teacher: nn.Module | None, student: nn.Module, tokens_BT: Te
     return (2 * N_teacher + 6 * N_student) * tokens_BT.numel()
 
 
-def _device(module: nn.Module) -> torch.device:
-    return next(module.parameters()).device
-
-
 def _logits(module: nn.Module, shape: tuple[int, int]) -> Tensor:
     """Return the logits [B, T, V] of the module on the meta device, for tokens of a shape [B, T]."""
-    # The module is unchanged: the call replaces its tensors by tensors without storage.
+    # `functional_call` leaves the module unchanged: it runs the forward with these tensors, which have no storage.
     weights = {
         name: torch.empty_like(tensor, device="meta", requires_grad=tensor.requires_grad)
         for name, tensor in (*module.named_parameters(), *module.named_buffers())

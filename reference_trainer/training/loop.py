@@ -1,4 +1,4 @@
-"""The training loop: carries out the events of a schedule. `update.py` takes the steps, the loop decides when.
+"""Carry out the events of a schedule, in a training loop. `update.py` takes the steps; this module decides when.
 
 A step has four phases:
 
@@ -7,8 +7,8 @@ A step has four phases:
 3. Run forward and backward of every micro-batch.
 4. Step the optimizer.
 
-Reading a value from the device waits for it, so values are read only where `is_read` is True, and when a callback reads
-one.
+Reading a value from the device blocks until the device has computed the value. Values are therefore read only after
+events for which `is_read` returns True, and when a callback reads a value.
 """
 
 from __future__ import annotations
@@ -82,17 +82,17 @@ def train(
     Args:
         teacher: The frozen model.
         student: The model that is trained.
-        batch_at: Returns micro-batch k of this rank in an epoch, for the epoch and k, both from 1.
+        batch_at: Called with an epoch and k, both from 1; returns micro-batch k of this rank in that epoch.
         optimizer: The optimizer; None for a student that applies its gradient itself.
         schedule: The order of the events.
         objective: Temperature and loss weights by step.
-        learning_rate: Returns the learning rate of a step, from 1, which is set in every parameter group before the
-            step. If `optimizer` is None, it is only reported.
-        callbacks: Called at every event. A `Callbacks` object is not closed.
+        learning_rate: Returns the learning rate of a step; steps count from 1. The rate is set in every parameter group
+            before the step. If `optimizer` is None, the rate is only reported.
+        callbacks: Called at every event. A `Callbacks` object stays open after the run.
         parallel: The ranks that train together.
-        features: The hidden states to match in steps with a feature_weight; by default of the last layers.
+        features: The hidden states to match in steps with a feature_weight; by default those of the last layers.
         options: Numerical settings of the steps.
-        services: Functions of the caller: evaluation, checkpoints, requests to stop, clock.
+        services: The caller's functions for evaluation, checkpoints, requests to stop and time.
         resume_from: The state of a saved run to continue from.
         identity: Name and attempt of the run.
 
@@ -129,14 +129,14 @@ def train(
 
 
 class _Run:
-    """Carry out the events of a run in order. `record` holds the data of contexts and of the result.
+    """Carry out the events of a run in order. `record` holds the data for contexts and for the result.
 
     Attributes:
         start_step: Step at which this process started.
         resume_position: Position to save if the next event fails; None if a resumed run could not continue from there,
             as during an update.
         saved_step: Last step with a checkpoint.
-        step_actions: Actions that the hooks within the present step have returned.
+        step_actions: Actions that hooks have returned since the current step began.
     """
 
     def __init__(self, record: Record, callbacks: Callbacks, services: RunServices) -> None:
@@ -150,9 +150,9 @@ class _Run:
         self.step_actions = Action.CONTINUE
 
     def run(self) -> TrainResult:
-        """Run all events, call `on_train_end`, also after an error, and return the result.
+        """Run all events, call `on_train_end`, and return the result.
 
-        An error gets a note with the last completed step.
+        After an error, call `on_train_end` too, and add a note with the last completed step to the error.
         """
         try:
             try:
@@ -162,83 +162,83 @@ class _Run:
                 raise
             self.callbacks.end(self.record.context(Event.TRAIN_END), None)
         except BaseException as error:
-            at = self.state.position
-            if at.step:
-                error.add_note(f"after {at.step} of {self.schedule.total_steps} steps, in epoch {at.epoch}")
+            last = self.state.position
+            if last.step:
+                error.add_note(f"after {last.step} of {self.schedule.total_steps} steps, in epoch {last.epoch}")
             raise
         return self.record.result()
 
     def _run_events(self) -> None:
-        """Run the events before TRAIN_END. After an error, save a run of one process that was asked to stop."""
+        """Run all events before TRAIN_END. After an error, save the run if its only process was asked to stop."""
         try:
             self._loop_over_events()
         except Exception as error:
-            # A signal to the process group also kills data-loader workers, and then the next step fails. A run that was
-            # asked to stop therefore saves after an error too.
+            # A signal that asks the process group to stop also kills data-loader workers, and then the next step fails.
+            # A run that was asked to stop therefore saves after an error too.
             if self.resume_position is not None and self.agreement.is_stop_requested_alone():
-                self._save_and_stop(self.resume_position, self.callbacks.states(), after=error)
+                self._save_and_stop(self.resume_position, self.callbacks.states(), failure=error)
             raise
 
     def _loop_over_events(self) -> None:
         """Advance from event to event until TRAIN_END.
 
-        1. Take the step if an optimizer step is next, and read values that are due.
-        2. Do the work of the event, and call its hooks. Their actions decide the next position.
-        3. If a rank was asked to stop, save the completed step and stop.
+        1. Go to the next position. If it is an optimizer step, take the step. Read values that are due.
+        2. Do the work of the event, and call its hooks. The actions that the hooks return decide the next position.
+        3. After a completed step, save and stop if a rank was asked to stop.
         """
         state = self.state
         self.callbacks.restore(state.callbacks)
         action = self.agreement.record(self._call(Event.TRAIN_BEGIN))
         if self.record.checkpoint is not None:
-            self._call(Event.SAVE)  # the run may have been killed between the checkpoint and the call of its hook
+            self._call(Event.SAVE)  # the run may have been killed after it wrote the checkpoint and before `on_save`
         while state.position.event is not Event.TRAIN_END:
-            state.position = after = self._advance(action)
-            if is_read(after):
+            state.position = position = self._advance(action)
+            if is_read(position):
                 self.record.read()
-            is_stopping = after.event is Event.STEP_END and self.agreement.is_stop_requested()
-            # A resumed run calls `on_step_end` of the saved step again, so the saved states are from before this call.
+            is_stopping = position.event is Event.STEP_END and self.agreement.is_stop_requested()
+            # A resumed run calls `on_step_end` of the saved step again, so save the states from before this call.
             states = self.callbacks.states() if is_stopping else {}
-            self._update_resume_position(after)
-            action = self.agreement.record(self._handle(after.event))
+            self._update_resume_position(position)
+            action = self.agreement.record(self._handle(position.event))
             if is_stopping:
                 # The resumed run continues from SAVE, the event before STEP_END.
-                self._save_and_stop(replace(after, event=Event.SAVE), states)
-            if after.event in BETWEEN_UPDATES and after.step:
-                self.resume_position = after
+                self._save_and_stop(replace(position, event=Event.SAVE), states)
+            if position.event in BETWEEN_UPDATES and position.step:
+                self.resume_position = position
         self._save_last_step()
 
     def _update_resume_position(self, position: Position) -> None:
-        """Set `resume_position` before the hooks of `position`, with the actions that callbacks returned so far."""
+        """Update `resume_position` before the hooks of `position` are called."""
         if position.event in (Event.EVALUATE, Event.STEP_END):
             self.resume_position = replace(position, event=Event.SAVE)
         elif position.event not in BETWEEN_UPDATES:
-            self.resume_position = None  # an update was made, and the hooks that follow it are called next
+            self.resume_position = None  # the weights have changed, and not all hooks of the step have been called
         elif self.resume_position is not None:
-            # No update was made since `resume_position` was set, so only the actions have changed.
+            # No update was made since `resume_position` was set, so only the callbacks' actions have changed.
             actions = {name: getattr(position, name) for name in ("skipping", "stopping", "asked")}
             self.resume_position = replace(self.resume_position, **actions)
 
     def _advance(self, action: Action) -> Position:
-        """Return the position after the present one. If the next event is an optimizer step, take the step.
+        """Return the position after the current one. If the next event is an optimizer step, take the step.
 
-        All ranks must go to the same position. At epoch boundaries and before a save, `reduce` reduces the actions of
-        their callbacks; before an optimizer step, the actions are reduced together with the token counts.
+        All ranks must go to the same position, so the actions of the callbacks of all ranks are reduced: at epoch
+        boundaries and before a save by `reduce`, and before an optimizer step together with the token counts.
         """
-        at, agreement = self.state.position, self.agreement
-        after = self._next_position(action)
+        event, agreement = self.state.position.event, self.agreement
+        position = self._next_position(action)
         # With several ranks `action` is CONTINUE (see `Agreement.record`), so all ranks take the same branch.
-        if at.event in (*BETWEEN_EPOCHS, Event.EPOCH_BEGIN) or after.event is Event.SAVE:
-            after = self._next_position(agreement.reduce(action, between_epochs=at.event in BETWEEN_EPOCHS))
-        if after.event is Event.OPTIMIZER_STEP:
-            self._take_step(after)
-            return self._next_position(action | agreement.actions)  # EPOCH_END if a rank has returned SKIP or STOP
-        return after
+        if event in (*BETWEEN_EPOCHS, Event.EPOCH_BEGIN) or position.event is Event.SAVE:
+            position = self._next_position(agreement.reduce(action, between_epochs=event in BETWEEN_EPOCHS))
+        if position.event is Event.OPTIMIZER_STEP:
+            self._take_step(position)
+            return self._next_position(action | agreement.actions)  # EPOCH_END if a callback returned SKIP or STOP
+        return position
 
     def _next_position(self, action: Action) -> Position:
-        """Return the position after the present one, if its callbacks have returned `action`."""
-        after = next_position(self.schedule, self.state.position, action)
-        assert after is not None, "no position follows TRAIN_END only"
-        return after
+        """Return the position after the current one, whose callbacks have returned `action`."""
+        position = next_position(self.schedule, self.state.position, action)
+        assert position is not None, "only TRAIN_END has no next position"
+        return position
 
     def _handle(self, event: Event) -> Action:
         """Do the work of an event, call its hooks, and return their actions. `run` calls the hooks of TRAIN_END."""
@@ -259,14 +259,14 @@ class _Run:
                 due = is_saved(self.schedule, step) or Action.SAVE in self.state.position.asked
                 return self._save(self.save, Saved(state=self.state, due=due, evaluated=evaluated))
             case Event.EVALUATE | Event.SAVE | Event.TRAIN_END:
-                # Without a function that evaluates or saves, the event has no hooks.
+                # Without a function that evaluates or saves, the hooks of the event are not called.
                 return Action.CONTINUE
         return self._call(event)
 
     def _save(self, save: Callable[[Saved], Path | None], saved: Saved, states: dict[str, str] | None = None) -> Action:
-        """Save the run after all observers have processed the events so far; call `on_save` if a file was written.
+        """Save the run after all observers have processed the events so far. Call `on_save` if a file was written.
 
-        states: the states of callbacks to save; by default the present ones.
+        states: the states of callbacks to save; by default their current states.
         """
         self.callbacks.settle()
         if saved.due:
@@ -283,7 +283,7 @@ class _Run:
         return self.callbacks.fire(event, self.record.context(event, micro_batch, batch))
 
     def _take_step(self, position: Position) -> None:
-        """Take a step, unless a rank has returned SKIP or STOP."""
+        """Take a step, unless a callback of any rank has returned SKIP or STOP."""
         self.step_actions = Action.CONTINUE
         rate = self.record.learning_rate(position.step)
         result = self.update.take_step(position, rate, self)
@@ -291,29 +291,29 @@ class _Run:
             self.record.pending.add(*result)
             self.record.rate = rate
 
-    def _save_and_stop(self, position: Position, states: dict[str, str], after: Exception | None = None) -> NoReturn:
+    def _save_and_stop(self, position: Position, states: dict[str, str], failure: Exception | None = None) -> NoReturn:
         """Save the last complete step, unless it is saved already, and raise `StopRequestedError`.
 
         Args:
-            position: Where a resumed run continues.
+            position: The position from which a resumed run continues.
             states: The states of callbacks to save.
-            after: The error that a later event has raised.
+            failure: The error that a later event has raised.
         """
         self.resume_position = None  # if this save fails, do not try another one
         self.record.read()
         if self.save is not None and position.step != self.saved_step:
-            # Actions that no rank has carried out yet are saved, so that the resumed run carries them out.
+            # Save the actions that have not been carried out yet, so that the resumed run carries them out.
             actions = self.agreement.reduce(Action.CONTINUE)
             stopping = position.stopping or Action.STOP in actions
             skipping = position.skipping or Action.SKIP in actions
             asked = position.asked | (actions & REQUESTS)
             self.state.position = replace(position, skipping=skipping, stopping=stopping, asked=asked)
             self._save(self.save, Saved(state=self.state, due=True, evaluated=False), states)
-        failed = "" if after is None else f", then failed with {type(after).__name__}: {first_line(after)}"
-        raise StopRequestedError(f"stopped on request{failed}") from after
+        failed = "" if failure is None else f", then failed with {type(failure).__name__}: {first_line(failure)}"
+        raise StopRequestedError(f"stopped on request{failed}") from failure
 
     def _save_last_step(self) -> None:
-        """Save the last step if saves are on or requested, and this process took it and has not saved it."""
+        """Save the last step if this process took the step and has not saved it, and saves are enabled or requested."""
         step = self.state.position.step
         is_wanted = self.schedule.save_every or Action.SAVE in self.state.position.asked
         if self.save is not None and is_wanted and step not in (self.start_step, self.saved_step):
@@ -322,7 +322,7 @@ class _Run:
     # `Update.take_step` calls the methods below at the events within a step.
 
     def before_forward(self, micro_batch: int) -> None:
-        if self.update.optimizer is None:  # the student updates itself
+        if self.update.optimizer is None:  # the student changes its weights in its backward
             self.resume_position = None
         self._call_within(Event.BEFORE_FORWARD, micro_batch + 1)
 
@@ -332,7 +332,7 @@ class _Run:
 
     def _after_backward(self, micro_batch: int, sums: Mapping[str, Tensor], count: Tensor) -> None:
         def batch_metrics() -> dict[str, float]:
-            # Called only if a callback reads the metrics, since the device is waited for.
+            # Called only if a callback reads the metrics, because `tolist` waits for the device.
             loss, tokens = torch.stack([sums["loss"], count]).tolist()
             return {"tokens": int(tokens), "loss": loss / tokens} if tokens else {"tokens": 0}
 

@@ -41,7 +41,7 @@ class Pending:
         self._steps.append((window, gradient_norm))
 
     def read(self) -> Iterator[tuple[dict[str, MetricSum], int]]:
-        """Read and remove all steps. Yield, for every step, its sums over all ranks by name, and its sequences.
+        """Read and remove all steps. Yield for every step the sums over all ranks by name, and the number of sequences.
 
         If a step has a deferred error, raise the error instead.
         """
@@ -60,11 +60,11 @@ class Pending:
         sums = [{name: next(numbers) for name in window.sums} for window, _ in steps]
         counts = [(int(next(numbers)), int(next(numbers))) for _ in steps]
         read_norms = [None if norm is None else next(numbers) for _, norm in steps]
-        for (window, _), nats, (total, sequences), norm in zip(steps, sums, counts, read_norms, strict=True):
+        for (window, _), step_sums, (total, sequences), norm in zip(steps, sums, counts, read_norms, strict=True):
             for micro_batch, (_, labels_BT) in enumerate(window.faults):
                 with naming_micro_batch(micro_batch, len(window.faults)):
                     raise_fault(int(next(numbers)), labels_BT, window.vocabulary)
-            totals = {name: MetricSum(summed, total) for name, summed in nats.items()}
+            totals = {name: MetricSum(summed, total) for name, summed in step_sums.items()}
             if norm is not None:
                 totals["gradient_norm"] = MetricSum(norm, 1)
             yield totals, sequences
@@ -85,19 +85,19 @@ def memory_bytes(device: torch.device) -> int | None:
 
 
 _BEFORE_UPDATE = (Event.STEP_BEGIN, Event.BEFORE_FORWARD, Event.AFTER_BACKWARD, Event.PRE_OPTIMIZER_STEP)
-_STEP = (*_BEFORE_UPDATE, Event.OPTIMIZER_STEP, Event.LOG, Event.EVALUATE, Event.SAVE, Event.STEP_END)
+_WITHIN_STEP = (*_BEFORE_UPDATE, Event.OPTIMIZER_STEP, Event.LOG, Event.EVALUATE, Event.SAVE, Event.STEP_END)
 
 
 class Record:
-    """The record of a run. With `resume_from`, it starts from a saved state.
+    """The record of a run. With `resume_from`, the record starts from a saved state.
 
     Attributes:
         state: The state of the run, without the steps that have not been read yet.
         pending: The sums of the steps that have not been read yet.
         rate: Learning rate of the last step; None before the first step.
         flops: Floating-point operations of a step; None before the first logged step, and if they are not counted.
-        gradient_norm, metrics, validation, checkpoint: Values of the present step.
-        unread: Contexts whose step has not been read yet, by step.
+        gradient_norm, metrics, validation, checkpoint: Values of the current step.
+        unread: Contexts without the losses of their step, because the step has not been read yet, by step.
         logged: Seconds, steps and tokens at the last logged step, or at the start of this process.
         began: Clock time minus elapsed seconds: the time at which the run would have begun without interruptions.
         identity: Name, attempt and rank of the run, as `Context` has them.
@@ -134,7 +134,7 @@ class Record:
         }
         self.begin_step()
         self.checkpoint = None if resume_from is None else resume_from.checkpoint
-        if self.state.position.event is Event.SAVE:  # the run resumes within a step, whose metrics are in the state
+        if self.state.position.event is Event.SAVE:  # the run resumes within a step; the state has the step's metrics
             step = self.state.position.step
             self.metrics = self.state.metrics if self.state.logged_step == step else {}
             self.validation = self.state.validation if self.state.evaluated_step == step else {}
@@ -145,11 +145,11 @@ class Record:
         self.metrics = self.validation = {}
 
     def note_time(self) -> None:
-        """Set the elapsed time of the state to the present."""
+        """Update the elapsed time of the state."""
         self.state.elapsed_s = self.clock() - self.began
 
     def note_evaluation(self, metrics: Mapping[str, float]) -> None:
-        """Set the metrics of an evaluation at the present step."""
+        """Set the metrics of an evaluation at the current step."""
         self.validation = self.state.validation = dict(metrics)
         self.state.evaluated_step = self.state.position.step
 
@@ -162,7 +162,7 @@ class Record:
                 for context in unread.get(self.state.steps, ()):
                     context.complete(self._losses())
         except (LabelError, LogitsError) as error:
-            error.add_note(f"in step {self.state.steps + 1}, whose update was left out")
+            error.add_note(f"in step {self.state.steps + 1}, whose update was skipped")
             raise
 
     def log(self) -> None:
@@ -176,11 +176,11 @@ class Record:
         self.logged = (elapsed, state.steps, state.tokens)
         steps = state.steps - last_steps
         amounts = {"steps": steps, "tokens": state.tokens - last_tokens}
-        if self.step_flops is not None:  # count once
-            began = self.clock()
+        if self.step_flops is not None:  # count the operations at the first logged step only
+            start = self.clock()
             self.flops = self.step_flops()
             self.step_flops = None
-            self.began += self.clock() - began  # the time to count operations is not part of a step
+            self.began += self.clock() - start  # exclude the time of counting from the elapsed time
         if self.flops is not None:
             amounts["flops"] = self.flops * steps
         self.metrics = state.metrics = {
@@ -197,8 +197,8 @@ class Record:
     ) -> Context:
         """Return the context of an event. batch: returns the metrics of `micro_batch`.
 
-        Values on the device are read when a callback uses them. On several ranks the losses are from the last common
-        read, because a read by one rank alone would wait for the reductions of the others.
+        Values on the device are read when a callback uses them. On several ranks, the losses are those of the last read
+        by all ranks, because a read on one rank would wait for the other ranks.
         """
         self.note_time()
         position = self.state.position
@@ -206,7 +206,7 @@ class Record:
             **self.identity,
             **self._step_values(event),
             "hook": event.value,
-            # The position counts a step after its update.
+            # `position.step` is the last step whose update was made.
             "step": position.step + 1 if event in _BEFORE_UPDATE else position.step,
             "epoch": position.epoch,
             "micro_batch": micro_batch,
@@ -216,14 +216,14 @@ class Record:
             "steps_per_epoch": self.schedule.steps_per_epoch,
             "total_steps": self.schedule.total_steps,
         }
-        norm = self.gradient_norm if event in _STEP else None
+        norm = self.gradient_norm if event in _WITHIN_STEP else None
         lazy: dict[str, Callable[[], object]] = {
             "batch_metrics": batch or dict,
             "gradient_norm": lambda: None if norm is None else float(norm),
             "memory": lambda: memory_bytes(self.update.device),
         }
         if self.pending and self.update.parallel.world_size == 1:
-            # `read` completes this context with the losses of its step, even if a callback keeps it until later.
+            # `read` adds the losses of the step to this context, even if a callback uses the context later.
             context = Context.incomplete(values, lazy, self.read)
             self.unread.setdefault(position.step, []).append(context)
             return context
@@ -234,8 +234,8 @@ class Record:
         return Context.incomplete({**values, **losses}, lazy)
 
     def _step_values(self, event: Event) -> dict[str, object]:
-        """Return the values of the present step that a context has; none for an event outside of a step."""
-        if event not in _STEP:
+        """Return the values of the current step that a context has; empty values for an event outside a step."""
+        if event not in _WITHIN_STEP:
             return {"metrics": {}, "validation_metrics": {}, "checkpoint_path": None}
         return {
             "metrics": self.metrics,

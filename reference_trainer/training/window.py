@@ -1,8 +1,8 @@
 """Compute the gradient of a window: the micro-batches of all ranks that make up one optimizer step.
 
 The scored tokens of the whole window are counted first, over micro-batches and ranks; then the gradient of every
-micro-batch is divided by this count. The gradient is therefore independent of how the sequences are split into ranks
-and micro-batches, and of padding; a mean of the means of micro-batches would not be.
+micro-batch is divided by this count. The gradient therefore does not depend on padding or on the division of the
+sequences into ranks and micro-batches. The mean of the means of micro-batches would depend on both.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def kd_window(
     Args:
         teacher: The frozen model.
         student: The model that accumulates the gradient.
-        batches: The micro-batches, at least one, as many on every rank. A rank without data passes batches without a
-            scored label.
+        batches: The micro-batches, at least one, and the same number on every rank. A rank without data passes batches
+            without a scored label.
         weights: The arguments of the loss.
         parallel: The ranks that share the window.
         metrics: Whether to compute metrics, as in `loss_by_blocks`.
@@ -80,7 +80,7 @@ def kd_window(
         features: The hidden states to match, as in `forward_backward`.
         before: Called with the number of a micro-batch, from 0, before its forward.
         after: Called with the number, the sums and the count of scored tokens of a micro-batch, after its backward.
-        flags: Flags of this rank, to sum over ranks together with the counts.
+        flags: Flags of this rank. They are summed over ranks together with the counts.
         is_skipped: Called with the summed flags before the first forward; returns whether to skip the window.
 
     Returns:
@@ -88,7 +88,8 @@ def kd_window(
 
     Raises:
         TrainerError: As `kd_step`. The student keeps the gradients of the micro-batches before the one that failed.
-        LogitsError: If the loss of a scored token is infinite. The student keeps its gradient, which is finite.
+        LogitsError: If the loss of a scored token is infinite. The student keeps the gradient of this micro-batch too,
+            which is finite.
     """
     check_vocabularies(teacher, student)
     labels = [labels_of_logits(batch.labels) for batch in batches]
@@ -99,7 +100,7 @@ def kd_window(
     if is_skipped(summed_K[2:]):
         return None
     total, sequences = summed_K[0], summed_K[1]
-    scale = parallel.gradient_factor / total.double()  # inf if no token is scored; then no gradient is multiplied by it
+    scale = parallel.gradient_factor / total.double()  # if no token is scored, this is inf and multiplies no gradient
     sums: dict[str, Tensor] = {}
     faults: list[tuple[Tensor, Tensor]] = []
     with parallel.window(teacher=run_teacher and len(batches) > 1):
@@ -145,7 +146,7 @@ def naming_micro_batch(number: int, count: int) -> Iterator[None]:
 
 
 def is_scored(batch: Batch) -> bool:
-    """Return whether the batch has a scored label. No position predicts the first label of a row, so it is ignored."""
+    """Return whether the batch has a scored label, apart from the first label of a row, which no position predicts."""
     return bool((labels_of_logits(batch.labels) != IGNORE_INDEX).any())
 
 

@@ -24,9 +24,9 @@ METRICS = re.escape(line_start(METRICS_LINE)) + (
     "loss=[0-9.]+ hard_loss=[0-9.]+ soft_loss=[0-9.]+ kl_at_1=[0-9.]+ .*perplexity=[0-9.]+"
 )
 LINES = [
-    r"teacher: training one for 3 steps on the same text \(use --teacher PATH for your own\)",
+    r"teacher: training a teacher for 3 steps on the same text \(use --teacher PATH for your own\)",
     "teacher: " + matcher(FIRST_STEP, left=2).pattern,
-    r"teacher: kept in cache/teacher-[0-9a-f]{24}",
+    r"teacher: cached in cache/teacher-[0-9a-f]{24}",
     matcher(ATTACHED, every=10).pattern,
     matcher(FIRST_STEP, left=26).pattern,
     matcher(STEP, step=10, total=27).pattern,

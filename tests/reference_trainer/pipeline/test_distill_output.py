@@ -59,7 +59,7 @@ def test_full_cache_disk_does_not_end_run(trainer, small_disk) -> None:
     fill(disk, 4)
     done = trainer.run("--teacher-cache", str(disk))
     assert done.returncode == 0, done.stderr
-    assert "not kept for the next run: " in done.stdout and "No space left on device" in done.stdout
+    assert "not cached for the next run: " in done.stdout and "No space left on device" in done.stdout
     assert trainer.left() == WHOLE
     assert [path.name for path in disk.rglob("*") if path.is_file()] == ["filler"]
 

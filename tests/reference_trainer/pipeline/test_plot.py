@@ -43,7 +43,7 @@ def plot(*arguments: Any) -> Ended:
 @pytest.mark.parametrize(("name", "start"), [("a.png", PNG), ("b.svg", SVG)])
 def test_file_has_the_format_of_its_suffix(make: Make, name: str, start: bytes) -> None:
     ended = plot(make(), "--out", name)
-    output = f"not drawn, since constant: temperature\nwrote {name}\n"
+    output = f"not drawn, because constant: temperature\nwrote {name}\n"
     assert (ended.code, ended.output, ended.complaints) == (0, output, "")
     assert Path(name).read_bytes().startswith(start)
     assert sorted(path.name for path in Path().iterdir()) == [name, "run"]
@@ -68,7 +68,7 @@ def points(**values: list[float]) -> PlottedRun:
 
 def test_constant_metrics_and_equal_ones_are_not_drawn_unless_they_are_named() -> None:
     run = points(loss=[2.0, 1.0], soft_loss=[2.0, 1.0], kl=[2.0, 1.0], T=[1.0, 1.0], learning_rate=[0.5, 0.5])
-    notes = ("not drawn, since equal to loss: soft_loss, kl", "not drawn, since constant: learning_rate, T")
+    notes = ("not drawn, because equal to loss: soft_loss, kl", "not drawn, because constant: learning_rate, T")
     assert _choose_metrics((), [run]) == (["loss"], notes)
     assert _choose_metrics(("T", "kl"), [run]) == (["T", "kl"], ())
     other = points(loss=[2.0, 1.0], soft_loss=[2.0, 1.5], T=[2.0, 2.0])

@@ -16,7 +16,8 @@ def test_run_that_was_killed_says_how_to_go_on(trainer) -> None:
     (newest / "rank-00000.safetensors").write_bytes(b"")
     done = trainer.run("--out", "out", *FLAGS, "--resume", "latest")
     before = newest.with_name(f"student-step{int(newest.name.removeprefix('student-step')) - 1}")
-    assert f"; to go on from the one before, use --rewind --resume out/checkpoints/{before.name}" in done.stderr
+    hint = f"; to continue from the previous checkpoint, use --rewind --resume out/checkpoints/{before.name}"
+    assert hint in done.stderr
     done = trainer.run("--out", "out", *FLAGS, "--rewind", "--resume", f"out/checkpoints/{before.name}")
     assert done.returncode == 0, done.stderr
 
