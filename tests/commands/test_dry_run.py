@@ -68,6 +68,26 @@ def test_the_tasks_are_those_of_the_request_in_their_order(project: Project) -> 
     assert [str(task) for task in without.tasks["counting"]] == ["C-LIMIT on cpu"]
 
 
+def test_the_command_builds_the_tasks_that_its_options_select(project: Project) -> None:
+    folder = project("small")
+    (folder / "other.yaml").rename(folder / "contracts/other.yaml")
+
+    def built(*options: str) -> list[tuple[str, str, str, str]]:
+        contracts = json.loads(run("validate", "--dry-run", "--format", "json", *options).stdout)["contracts"]
+        return [
+            (c["id"], *(task[key] for key in ("claim", "device", "mutant"))) for c in contracts for task in c["tasks"]
+        ]
+
+    assert {id_ for id_, *_ in built()} == {"counting", "other"}
+    assert {id_ for id_, *_ in built("--contract", "other")} == {"other"}
+    assert built("--only", "C-WHOLE", "--device", "cuda", "--device", "cpu") == [
+        ("counting", "C-WHOLE", "cuda", ""),
+        ("counting", "C-WHOLE", "cpu", ""),
+        ("counting", "C-WHOLE", "cpu", "epoch-lost"),
+    ]
+    assert built("--only", "C-WHOLE", "--no-mutants") == [("counting", "C-WHOLE", "cpu", "")]
+
+
 def test_no_task_of_a_contract_with_an_error_is_built(project: Project) -> None:
     edit(project("small") / "contracts/counting.yaml", "::falsify_limit", "::falsify_limits")
     result = dry_run()

@@ -132,6 +132,18 @@ def test_judge_without_scope_has_no_score_of_its_own(judged: Any) -> None:
     assert [result.contract.id for result in pv.mutate(jobs=1)] == ["shop"], "it is left out if no contract is named"
 
 
+def test_contract_has_a_score_of_the_modules_that_no_other_scope_holds(shop: Any) -> None:
+    shop.scope("[helper]")
+    judge(shop)
+    (shop.folder / "falsifiers/falsify_helper.py").write_text(
+        "def falsify(subject):\n    assert subject.rounded(3) == 3\n"
+    )
+    helped = shop.claim("L-HELPER", "falsify").replace("falsify_shop.py", "falsify_helper.py")
+    with (shop.folder / "contracts/leave.yaml").open("a") as contract:
+        contract.write(f"{helped}  subject: helper\n")
+    assert {judged.mutant.function for judged in shop.mutate("leave").judged} == {"shop:leave"}
+
+
 def test_falsifier_of_a_judge_is_tried_on_the_scope_that_it_judges(judged: Any) -> None:
     result = judged.mutate("L-LEAVE")
     assert (result.contract.id, result.falsifiers, result.restricted) == ("shop", ("L-LEAVE",), True)

@@ -166,6 +166,13 @@ def test_a_result_with_problems_is_not_recorded(shop: Any, replace: str, says: s
     assert not (shop.folder / "evidence").exists()
 
 
+def test_a_killed_mutant_that_is_then_declared_equivalent_is_tried_again(shop: Any) -> None:
+    shop.mutate("shop")
+    shop.accept(find="whole < 0", replace="whole <= 0", reason="nothing is free")
+    says = "declared equivalent, but S-PRICE kills it: shop:price: whole < 0 -> whole <= 0"
+    assert summary.problems(shop.mutate("shop")) == [says]
+
+
 def test_a_part_of_a_contract_says_nothing_of_equivalents_and_gates_of_the_whole(shop: Any) -> None:
     shop.add("S-LEAVE", "falsify_leave")
     shop.gate(1.0)

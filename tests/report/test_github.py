@@ -120,6 +120,12 @@ def test_the_worst_outcome_of_all_contracts_comes_first() -> None:
     assert properties["title"].startswith("falsified")
 
 
+def test_a_failure_is_annotated_at_a_changed_line_of_any_function_that_ran() -> None:
+    caller = Code("caller.py", 4, 6, "total")
+    assert "::error file=tiny.py,line=8," in render(failing(caller, SPAN)[0], "github", compared=COMPARED)
+    assert "::error file=caller.py,line=4," in render(failing(caller, SPAN)[0], "github")
+
+
 def test_removed_clause_is_annotated_at_its_former_line() -> None:
     place = Location(Path("c.yaml"), 21, 3)
     removed_clause = Change(kind=ChangeKind.WEAKER, contract="c", text="removed", location=place, removed=True)
