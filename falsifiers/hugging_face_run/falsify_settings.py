@@ -184,7 +184,7 @@ def falsify_runs_with_other_data_have_other_digests(subject: Any) -> None:
     """Digests show that a file or a tokenizer has changed since an earlier attempt of a run."""
     with place() as directory:
         (directory / "short.jsonl").write_text("\n".join(map(json.dumps, conversations(0)[:30])))
-        runs = [prepared(subject, directory, "cache", **case) for case in DATA_CHOICES]
+        runs = [data_of_run(subject, directory, "cache", **case) for case in DATA_CHOICES]
         repeated = [data_of_run(subject, directory, "cache", **DATA_CHOICES[number]) for number in (6, -1)]
         all_rows, chosen_rows = (
             data_of_run(subject, directory, "cache", eval_data="other.jsonl", eval_rows=rows, batch_size=1)[1]
@@ -380,7 +380,7 @@ def falsify_models_are_made_as_the_settings_say(
         assert kinds <= {torch.promote_types(weights, torch.float32)}, f"{case}: dtypes of the adapter: {kinds}"
         attention = module.model.config._attn_implementation
         assert attention.startswith("by_document") == packed, f"{case}: attention of the {whose}: {attention}"
-    assert_equal(f"{case}: dtypes of initial weights", {t.dtype for t in initial.values()}, set() if lora else {weights})
+    assert_equal(f"{case}: dtypes of `init_from`", {t.dtype for t in initial.values()}, set() if lora else {weights})
     evaluated = [name for name, part in run.student.named_modules() if not part.training]
     assert not evaluated, f"{case}: modules of the student in eval mode: {evaluated[:3]}"
     recomputes = any(getattr(module, "gradient_checkpointing", False) for module in run.student.modules())

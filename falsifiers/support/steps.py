@@ -53,7 +53,7 @@ class RecordingStudent:
         return self.passes[-1]
 
 
-class AnsweringTeacher:
+class ConstantTeacher:
     """A teacher whose `logits` always returns `answer`."""
 
     def __init__(self, vocab_size: int, answer: Any) -> None:

@@ -24,7 +24,7 @@ from falsifiers.support import oracles
 from falsifiers.support.assertions import assert_equal
 from falsifiers.support.cases import HALVES, POSITIVE_WEIGHTS, TEMPERATURES, StepCase, assert_same_gradient, tensors
 from falsifiers.support.runs import SMALL, acting, cut, flip, reconfigure, refused, run, scratch, small, written_model
-from falsifiers.support.steps import SHIFTED, AnsweringTeacher, RecordingStudent, assert_result_is_the_oracles
+from falsifiers.support.steps import SHIFTED, ConstantTeacher, RecordingStudent, assert_result_is_the_oracles
 from reference_trainer.config.settings import DOTTED
 from reference_trainer.distillation import providers
 from reference_trainer.errors import SettingError, VocabularyError
@@ -168,7 +168,7 @@ def falsify_truncation_of_the_smaller_vocabulary_is_refused(subject: Any, small:
         ("cut", (small, small), SettingError, ("truncate, truncate-student, pad",)),
     ):
         student = RecordingStudent(torch.zeros(2, sizes[1], dtype=torch.float64))
-        call = partial(subject.share_vocabulary, AnsweringTeacher(sizes[0], None), student, mode)
+        call = partial(subject.share_vocabulary, ConstantTeacher(sizes[0], None), student, mode)
         label = f"{mode} with a teacher of {sizes[0]} and a student of {sizes[1]} tokens"
         oracles.assert_refused(label, call, f"'{mode}'", *words, kind=kind)
         assert not student.passes, f"{mode} ran {len(student.passes)} forwards before the refusal"
