@@ -163,8 +163,10 @@ def falsify_every_checkpoint_is_listed_and_verified(
     with place() as directory:
         for step in STEPS:
             save_checkpoint(directory, manifest(step, best=best_at(step)), tensors(step))
+            # The listed time of a checkpoint is that of its manifest.
             os.utime(directory / checkpoint_name(RUN, step) / MANIFEST, (1e9 + step, 1e9 + step))
         save_checkpoint(directory, manifest(7, run=OTHER), tensors(7))
+        # Neither a directory that a rewind made, nor a file with the name of a checkpoint is listed.
         (directory / f"{RUN}-rewound-1").mkdir()
         (directory / "file-step3").touch()
         for step, kind in sorted(damage.items()):

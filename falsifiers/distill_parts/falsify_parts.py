@@ -217,7 +217,7 @@ def falsify_own_parts_are_used(subject: Any, epochs: int, smoke: bool) -> None:
             distillation.prepare()
             result = distillation.conclude(distillation.run())
         ((name, attempt),) = recorder.starts
-        assert name == "out" and before - 1 <= attempt / 1000 <= time.time() + 1, f"run {name!r}, attempt {attempt} ms"
+        assert name == "out" and before - 1 <= attempt / 1000 <= time.time() + 1, f"run {name!r}, started at {attempt}"
         steps = 1 if smoke else Noisy.batches * epochs
         assert_equal(f"{case}: steps", result.train.steps_completed, steps)
         batches = {(1 + k // Noisy.batches, 1 + k % Noisy.batches) for k in range(steps)}

@@ -361,4 +361,4 @@ def falsify_run_without_a_scored_token_is_refused(subject: Any, rows: int, kept:
             message = refusal(distillation.prepare, DataError)
         assert bool(message) is not scored, f"{rows} rows with the labels {kept}: {message or 'accepted'}"
         assert scored or f"none of the {rows} rows" in message, message
-        assert not list(directory.glob("out/*")), "a refused run, or one that is not begun, leaves files"
+        assert not list(directory.glob("out/*")), "a prepared run created files; expected none"

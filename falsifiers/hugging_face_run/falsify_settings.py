@@ -377,9 +377,10 @@ def falsify_models_are_made_as_the_settings_say(
         kinds = {dtype for _, dtype, trained in seen.values() if not (has_adapter and trained)}
         assert_equal(f"{case}: dtypes of the {whose}", kinds, {weights if whose == "student" else torch.bfloat16})
         kinds = {dtype for _, dtype, trained in seen.values() if has_adapter and trained}
-        assert kinds <= {torch.promote_types(weights, torch.float32)}, f"{case}: dtypes of the adapter: {kinds}"
+        expected = {torch.promote_types(weights, torch.float32)} if has_adapter else set()
+        assert_equal(f"{case}: dtypes of the adapter of the {whose}", kinds, expected)
         attention = module.model.config._attn_implementation
-        assert attention.startswith("by_document") == packed, f"{case}: attention of the {whose}: {attention}"
+        assert attention.startswith("by_document") == packed, f"{case}: attention of {whose}: {attention}"
     assert_equal(f"{case}: dtypes of `init_from`", {t.dtype for t in initial.values()}, set() if lora else {weights})
     evaluated = [name for name, part in run.student.named_modules() if not part.training]
     assert not evaluated, f"{case}: modules of the student in eval mode: {evaluated[:3]}"

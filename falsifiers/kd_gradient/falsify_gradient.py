@@ -84,7 +84,7 @@ def falsify_inputs_are_not_modified(subject: Any, case: KdCase, integers: torch.
     assert strided.teacher.grad is None, f"the teacher's .grad is {strided.teacher.grad}; expected None"
     assert not gradient.requires_grad, "the closed-form gradient has a graph; expected none"
     is_equal = torch.equal(loss, repeated[0]) and torch.equal(gradient, repeated[1])
-    assert is_equal, f"equal calls returned {(loss, gradient)} and {repeated}"
+    assert is_equal, f"equal calls return {(loss, gradient)}, then {repeated}"
     detached = strided.but(student=strided.student.detach(), teacher=strided.teacher.detach())
     assert_is_the_oracles(subject, detached, unit=2.0**-24)
 

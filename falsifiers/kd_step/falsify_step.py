@@ -294,7 +294,7 @@ def falsify_module_student_accumulates(subject: Any, device: str, case: StepCase
     for _ in range(steps):
         result = subject.kd_step(teacher, student, batch_of(subject, case), **case.settings)
         assert_result_is_the_oracles(result, case)
-    assert torch.equal(module.weight.detach().cpu(), case.student), f"the table changed to {module.weight}"
+    assert torch.equal(module.weight.detach().cpu(), case.student), f"table {module.weight}; expected {case.student}"
     assert module.weight.grad is not None, "the parameters of the module have no gradient"
     expected = steps * (case.student.double() - case.oracle_table(1.0))
     allowed = 2 * steps * allowed_table(case, 1.0)

@@ -145,12 +145,12 @@ def falsify_exceptions_of_observers_are_logged(
         callbacks.close()
     steps = [step + number for number in range(events)]
     assert_equal(f"{error.__name__} in {hook}: steps of the observer", seen, steps)
-    assert len(records) == events, f"log of {events} exceptions: {[entry.getMessage() for entry in records]}"
+    assert_equal(f"number of log entries in {[entry.getMessage() for entry in records]}", len(records), events)
     for record, number in zip(records, steps, strict=True):
         message, expected = record.getMessage(), f"observer Watching raised an exception in {hook} of step {number}"
         assert expected in message, f"the message is {message!r}; expected {expected!r}"
         kind = record.exc_info and record.exc_info[0]
-        assert kind is error, f"the traceback of {error.__name__} is missing: {record.exc_info}"
+        assert kind is error, f"exc_info {record.exc_info}; expected the traceback of {error.__name__}"
 
 
 @given(

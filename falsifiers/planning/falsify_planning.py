@@ -231,7 +231,8 @@ def falsify_defaults_are_those_of_what_is_trained(
 def falsify_share_of_the_steps_is_rounded_up(subject: Any, share: float, planned: int, steps: int) -> None:
     warmup = subject.warmup_steps(share, planned)
     assert type(warmup) is int, f"warmup of {share} * {planned}: {warmup!r}; expected an int"
-    assert share * planned - 1e-6 <= warmup < share * planned + 1, f"warmup of {share} * {planned}: {warmup}"
+    product = share * planned
+    assert product - 1e-6 <= warmup < product + 1, f"{share} of {planned} steps: {warmup}; not {product}, rounded up"
     assert_equal("warmup of an integer number of steps", subject.warmup_steps(steps, planned), steps)
 
 

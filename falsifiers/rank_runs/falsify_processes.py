@@ -81,7 +81,7 @@ def falsify_answers_are_carried_out_in_their_epoch(subject: Any, epochs: Any, ra
     A request to stop is known at the same step. At the end of an epoch, all ranks agree on its strongest action.
     """
     run = Ranks(subject, ranks, accelerator)
-    assert not any(run.stop_requests()), f"requests to stop before the first step: {run.stop_requests()}"
+    assert_equal("requests to stop before the first step", run.stop_requests(), [False] * ranks)
     assert_equal("actions before the first step", {member.actions for member in run.members}, {Action.CONTINUE})
     for epoch, steps in enumerate(epochs, start=1):
         decisions = [(Action.CONTINUE, None)] * accelerator  # by step; an accelerator reads flags a step later

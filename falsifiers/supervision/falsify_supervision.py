@@ -97,6 +97,7 @@ def falsify_only_ranks_of_an_earlier_supervisor_are_killed(subject: Any, recycle
         beats.mkdir(), stale.mkdir()
         with _ranks(subject, beats, 1 + len(recycled)) as (earlier, *ranks):
             for number, (beat, is_recycled) in enumerate(zip(ranks, recycled, strict=True)):
+                # With the start time of another process, the file is of an earlier process with the same id.
                 written = replace(beat, born=earlier.born) if is_recycled else beat
                 (stale / f"rank-{number}.json").write_text(json.dumps(asdict(written)))
             pids = [beat.pid for beat in subject.kill_stale(stale)]
@@ -170,6 +171,7 @@ def _assert_exits(work: Callable[[], None], directory: Path, line: str, hook: st
     stderr = directory / "stderr"
 
     def hung() -> None:
+        # The stack is written to the file descriptor, so replacing sys.stderr would not catch it.
         with stderr.open("wb") as file:
             os.dup2(file.fileno(), 2)
         work()
@@ -257,7 +259,7 @@ def falsify_newest_whole_checkpoint_is_found(subject: Any, damages: list[str | N
             seen = "refused"
         expected = undamaged[-1] if undamaged else "refused"
         assert_equal(f"with the damages {damages}, the newest undamaged step", seen, expected)
-        assert _contents(out) == before, f"with the damages {damages} a file is lost or changed"
+        assert _contents(out) == before, f"with the damages {damages}, a file was lost or changed; not only renamed"
         last_kept = undamaged[-1] if undamaged else 1
         seen = sorted(path.name for path in (out / "checkpoints").glob(f"{RUN}-step*"))
         steps = range(1, len(damages) + 1)
@@ -266,7 +268,7 @@ def falsify_newest_whole_checkpoint_is_found(subject: Any, damages: list[str | N
             names[-1] += f"{aside + 1}"
         names = sorted([*names, *renamed])
         assert_equal(f"with the damages {damages}, the checkpoints", seen, names)
-        assert len(reports) == len(damages) - last_kept, f"with the damages {damages}, reports: {reports}"
+        assert_equal(f"with the damages {damages}, number of {reports}", len(reports), len(damages) - last_kept)
 
 
 def _contents(out: Path) -> list[bytes]:

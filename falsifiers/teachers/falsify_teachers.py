@@ -187,8 +187,8 @@ def falsify_truncation_of_the_smaller_vocabulary_is_refused(subject: Any, small:
             oracles.assert_refused(label, call, f"'{mode}'", "most probable tokens", kind=VocabularyError)
         else:
             shared = call()
-            assert shared[0] is teacher, f"{label} replaces the teacher by {shared[0]}"
-            assert shared[1].vocab_size == sizes[0], f"{label}: the student's size is {shared[1].vocab_size}"
+            assert shared[0] is teacher, f"{label} replaces the teacher by {shared[0]}; expected the same teacher"
+            assert_equal(f"{label}: size of the student", shared[1].vocab_size, sizes[0])
 
 
 def _model_with_states(vocab_size: int, gradients: list[Any]) -> Any:
@@ -358,7 +358,7 @@ def falsify_a_run_shares_the_vocabulary_as_named(subject: Any, seed: int) -> Non
             if vocabulary != BYTES:
                 without_mode = settings.replace(out=directory / "refused", share_vocabulary=None)
                 error = refused(subject, without_mode)
-                assert "--share-vocabulary" in error, f"without a mode a teacher of {vocabulary} tokens gives {error!r}"
+                assert "--share-vocabulary" in error, f"teacher of {vocabulary} tokens, no mode: {error!r}"
             result = run(subject, settings)
             text = (directory / "text").read_bytes()[90:]
             manifest = json.loads((out / "manifest.json").read_text(), parse_constant=_refuse)
@@ -412,7 +412,7 @@ def falsify_packaged_teacher_is_what_its_note_says(subject: Any) -> None:
     assert loaded == packaged, "load_teacher returns other weights than the packaged file"
     for name, digest in manifest["sha256"].items():
         seen_digest = hashlib.sha256((DATA / "teacher" / name).read_bytes()).hexdigest()
-        assert seen_digest == digest, f"SHA-256 of {name}: {seen_digest}; manifest {digest}"
+        assert_equal(f"SHA-256 of {name}, as in the manifest", seen_digest, digest)
     # The teacher was trained on the labels of this text. Its loss on the training part must be lower than on the
     # held-back part, otherwise it has been trained on both.
     trained_on = {"data_sha256": hashlib.sha256(text).hexdigest(), "kd_weight": 0, "ce_weight": 1, "data": None}
@@ -443,8 +443,8 @@ def falsify_cached_teacher_equals_trained_one(subject: Any, seed: int, layers: i
         cache, options = directory / "cache", {"teacher_layers": layers, "teacher_steps": steps, "teacher_width": width}
         cases = ((cache, seed), (cache, seed), (directory / "new", seed), (cache, seed + 1))
         first, cached, uncached, other = (LoadedTeacher(subject, settings_of(at, seed=s, **options)) for at, s in cases)
-    assert first.steps == uncached.steps == steps, f"trained for {first.steps} and {uncached.steps} steps of {steps}"
-    assert cached.steps == 0, f"a cached teacher was trained again for {cached.steps} steps: {cached.log}"
+    assert_equal("steps of two trainings", (first.steps, uncached.steps), (steps, steps))
+    assert_equal(f"steps of a cached teacher with the output {cached.log}", cached.steps, 0)
     assert any(str(cache) in line for line in cached.log), f"no line names the cache: {cached.log}"
     assert cached.bits == first.bits, "the cached teacher has other weights than the trained teacher"
     assert uncached.bits == first.bits, "two trainings with the same settings and text give different teachers"
@@ -504,7 +504,7 @@ def falsify_smoke_run_only_reads_cache(subject: Any, steps: int) -> None:
     with scratch() as directory:
         cache = directory / "cache"
         smoke = LoadedTeacher(subject, settings_of(cache, smoke=steps))
-        assert smoke.steps == min(steps, 2), f"a smoke run of {steps} steps trained the teacher for {smoke.steps}"
+        assert_equal(f"steps of the teacher of a smoke run of {steps}", smoke.steps, min(steps, 2))
         assert not cache.exists(), f"a smoke run left {sorted(p.name for p in cache.rglob('*'))} in the cache"
         full = LoadedTeacher(subject, settings_of(cache))
         assert full.steps == 2, f"after a smoke run the teacher was trained for {full.steps} steps; expected 2"
@@ -545,7 +545,12 @@ def falsify_unwritable_cache_does_not_end_run(subject: Any) -> None:
         (directory / "file").touch()
         seen = LoadedTeacher(subject, settings_of(directory / "file" / "cache"))
     assert seen.bits == expected.bits, "with a cache directory below a file, the teacher has other weights"
-    assert len(seen.log) == len(expected.log), f"cache below a file: {seen.log}; cached: {expected.log}"
+    reports = ["not kept" in line for line in seen.log]
+    assert_equal(
+        f"whether each line of {seen.log} reports the unwritable cache",
+        reports,
+        [*[False] * (len(expected.log) - 1), True],
+    )
 
 
 HOME, NO_HOME = Path("/home/u"), None

@@ -181,7 +181,7 @@ def falsify_groups_of_answers_are_those_of_their_bytes(subject: Any) -> None:
             expected = case.expected_groups(number)
             assert_equal(f"groups of conversation {number} with the leads {leads}", seen, expected)
             sizes |= {(len(one), len(other)) for one, other in expected}
-        assert any(one != other for one, other in sizes), "all groups have as many tokens on both sides; nothing was tried"
+        assert any(one != other for one, other in sizes), "all groups have equal lengths; nothing was tried"
         count = sum(len(case.expected_groups(number)) for number in (0, 1, 2))
         assert count > 6, f"only {count} groups are compared; expected more than 6"
 
@@ -236,9 +236,7 @@ def falsify_a_teacher_without_numbers_is_refused(subject: Any) -> None:
     tokens = case.sides[1].documents[0].tokens
     groups = case.pairs[0].groups.tolist()
     case.teacher[tokens[groups[-1][3] - 2]] = math.nan
-    broken = [
-        (case.pairs[number].groups[:, 1] - 2)[case.has_nan(number)].tolist() for number in range(len(case.pairs))
-    ]
+    broken = [(case.pairs[number].groups[:, 1] - 2)[case.has_nan(number)].tolist() for number in range(len(case.pairs))]
     for numbers in ([3, 0, 1], [2, 0]):
         places = [(b, at) for b, number in enumerate(numbers) for at in broken[number]]
         call = partial(case.window, subject, [case.batch(numbers)], case.module())
@@ -248,7 +246,7 @@ def falsify_a_teacher_without_numbers_is_refused(subject: Any) -> None:
         vocab_size=inner.vocab_size, logits=lambda batch: forwards.append(batch) or inner.logits(batch)
     )
     seen = subject.AlignedTeacher(counted, case.pairs).aligned(unscored(case.batch([3])), 2.0)
-    assert (seen, len(forwards)) == ([], 1), f"without examples: {seen}, {len(forwards)} forwards"
+    assert_equal("groups and forwards of a batch without examples", (seen, len(forwards)), ([], 1))
 
 
 def falsify_two_ranks_have_the_gradient_of_one_batch(subject: Any) -> None:
