@@ -221,7 +221,7 @@ def falsify_own_parts_are_used(subject: Any, epochs: int, smoke: bool) -> None:
         steps = 1 if smoke else Noisy.batches * epochs
         assert_equal(f"{case}: steps", result.train.steps_completed, steps)
         batches = {(1 + k // Noisy.batches, 1 + k % Noisy.batches) for k in range(steps)}
-        assert_equal(f"{case}: epoch and position of the requested batches", set(distillation.batches.asked), batches)
+        assert_equal(f"{case}: epoch and position of requested batches", set(distillation.batches.requested), batches)
         assert_equal(f"{case}: saved steps", recorder.saved_steps, [] if smoke else [steps])
         untrained, trained = Model(5, seed=1).state_dict(), result.student.state_dict()
         unchanged = [name for name in untrained if torch.equal(untrained[name], trained[name])]

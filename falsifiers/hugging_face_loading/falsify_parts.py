@@ -125,7 +125,8 @@ def move_to_hub(directory: Path, cache: Path, name: str) -> Path:
     place = cache / f"models--tiny--{name}"
     shutil.move(directory, place / "snapshots" / COMMIT)
     (place / "refs").mkdir()
-    (place / "refs" / ("main" if name == "init_from" else REVISION)).write_text(COMMIT)  # not a setting
+    # `init_from` has no setting of a revision, so its revision is the default one.
+    (place / "refs" / ("main" if name == "init_from" else REVISION)).write_text(COMMIT)
     return Path("tiny", name)
 
 

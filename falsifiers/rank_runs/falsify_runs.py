@@ -49,7 +49,7 @@ STRATEGIES = st.sampled_from(["ddp", "fsdp2"])
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class RankEnd:
     """The end of a run on one rank.
 
     error: type and message of the exception, with which weights and result are empty; empty without an exception.
@@ -69,7 +69,7 @@ def launched(
     callbacks: Callable[[int], Sequence[Callback]] = lambda rank: (),
     limit_s: float = 60.0,
     announced: int | None = None,
-) -> list[Ended]:
+) -> list[RankEnd]:
     """Run a distillation on forked ranks, and return the end of every rank.
 
     chosen: the settings, or a function from a rank to its settings. announced: the world size, by default `ranks`.
@@ -77,10 +77,10 @@ def launched(
     size = announced or ranks
     place, served = launcher()
 
-    def work(rank: int) -> Ended:
+    def work(rank: int) -> RankEnd:
         variables = {**place, "WORLD_SIZE": str(size), "RANK": str(rank), "LOCAL_RANK": str(rank)}
         rank_settings = chosen(rank) if callable(chosen) else chosen
-        return ended(make, rank_settings, callbacks(rank), variables if size > 1 else {})
+        return end_of_run(make, rank_settings, callbacks(rank), variables if size > 1 else {})
 
     return run_ranks(ranks, work, limit_s=limit_s, served=served)
 
@@ -106,9 +106,9 @@ def _store(listening: socket.socket) -> Iterator[None]:
     del server
 
 
-def ended(
+def end_of_run(
     make: Callable[..., Any], chosen: Settings, callbacks: Sequence[Callback], environment: dict[str, str]
-) -> Ended:
+) -> RankEnd:
     """Run a distillation, and return its end."""
     stream = io.StringIO()
     try:
@@ -116,14 +116,14 @@ def ended(
             run.prepare()
             result = run.conclude(run.run())
     except (TrainerError, OSError, KeyboardInterrupt, Planted) as error:
-        return Ended(f"{type(error).__name__}: {error}", {}, {}, stream.getvalue())
+        return RankEnd(f"{type(error).__name__}: {error}", {}, {}, stream.getvalue())
     weights = {name: value.detach().clone() for name, value in result.student.state_dict().items()}
     train = without_times(asdict(result.train))
     train["held_back"] = {name: (metric.sum, metric.count) for name, metric in result.held_back.items()}
-    return Ended("", weights, train, stream.getvalue())
+    return RankEnd("", weights, train, stream.getvalue())
 
 
-def assert_no_error(where: str, ends: Sequence[Ended]) -> None:
+def assert_no_error(where: str, ends: Sequence[RankEnd]) -> None:
     """Assert that no rank ended with an error."""
     failed = [rank.error for rank in ends if rank.error]
     assert not failed, f"{where}: {failed[0]}; expected no error"
@@ -133,14 +133,14 @@ class Planted(Exception):
     """An error that a falsifier raises in one rank."""
 
 
-def _assert_errors(where: str, ends: Sequence[Ended], *words: str) -> None:
+def _assert_errors(where: str, ends: Sequence[RankEnd], *words: str) -> None:
     """Assert that every rank ends with an error with these words."""
     for number, end in enumerate(ends):
         missing = [word for word in words if word not in end.error]
         assert not missing, f"{where}: rank {number} ends with {end.error or 'a result'!r}; expected {missing}"
 
 
-def assert_same_end(where: str, seen: Ended, expected: Ended) -> None:
+def assert_same_end(where: str, seen: RankEnd, expected: RankEnd) -> None:
     """Assert equal bits of weights, and equal results."""
     assert_same(where, seen.weights, expected.weights)
     assert seen.result == expected.result, f"{where}: in the result {difference(seen.result, expected.result)}"
@@ -337,7 +337,7 @@ def _settings(directory: Path, out: str, accumulate: int, strategy: str, matched
     return Settings(**options)
 
 
-def _held_back_means(end: Ended) -> dict[str, float]:
+def _held_back_means(end: RankEnd) -> dict[str, float]:
     return {name: total / count for name, (total, count) in end.result["held_back"].items()}
 
 
@@ -532,7 +532,7 @@ def _assert_divided(where: str, path: Path, weights: dict[str, Tensor]) -> None:
         assert is_divided, f"{where}: rows of {name} by file: {rows}; expected {len(parameter)} in {len(files)} files"
 
 
-def _assert_one_writer(where: str, ends: Sequence[Ended]) -> None:
+def _assert_one_writer(where: str, ends: Sequence[RankEnd]) -> None:
     for rank, end in enumerate(ends):
         lines = end.lines.splitlines()
         trainings = sum("training one" in line for line in lines)

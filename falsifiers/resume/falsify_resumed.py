@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save
 
 from falsifiers.checkpoint_files.saved import assert_same, edited
-from falsifiers.resume.runs import STEPS, Cut, Model, assert_same_end, ended, resumed_to_the_end, settings
+from falsifiers.resume.runs import STEPS, Cut, Model, assert_same_end, run_to_end, run_with_resumes, settings
 from falsifiers.support.assertions import assert_equal
 from falsifiers.support.interruptions import ended_before
 from falsifiers.support.oracles import assert_refused
@@ -39,8 +39,8 @@ def falsify_cut_run_ends_like_an_uninterrupted_one(
 ) -> None:
     with scratch() as directory:
         every = {"save_every": save_every, "log_every": log_every, "keep": keep}
-        uninterrupted = ended(subject, settings(directory, "uninterrupted", **every))
-        cut = resumed_to_the_end(subject, directory, "cut", [Cut(*cuts)], **every)
+        uninterrupted = run_to_end(subject, settings(directory, "uninterrupted", **every))
+        cut = run_with_resumes(subject, directory, "cut", [Cut(*cuts)], **every)
         when = f"saved every {save_every} steps and interrupted after {sorted(cuts)}"
         assert_same_end(when, directory, ("cut", cut), ("uninterrupted", uninterrupted))
 
@@ -73,15 +73,15 @@ def falsify_limited_run_goes_on_like_an_uninterrupted_one(
 ) -> None:
     with scratch() as directory:
         batches, resume = [], None
-        uninterrupted = ended(subject, settings(directory, "uninterrupted", save_every=save_every))
+        uninterrupted = run_to_end(subject, settings(directory, "uninterrupted", save_every=save_every))
         for limit in (*sorted(limits), None):
             chosen = settings(directory, "cut", save_every=save_every, max_steps=limit, resume=resume, force=True)
-            cut = ended(subject, chosen)
-            batches += cut[0].batches.asked
+            cut = run_to_end(subject, chosen)
+            batches += cut[0].batches.requested
             resume = _checkpoint_path(form, directory / "cut", limit)
         when = f"ended after {sorted(limits)} steps and saved every {save_every}, then resumed with a {form} path"
         assert_same_end(when, directory, ("cut", cut), ("uninterrupted", uninterrupted))
-        pairs = batches, uninterrupted[0].batches.asked
+        pairs = batches, uninterrupted[0].batches.requested
         seen, expected = ([batch for batch in numbers if batch != FIRST] for numbers in pairs)
         assert_equal(f"{when}, requested batches", seen, expected)
 
@@ -89,11 +89,11 @@ def falsify_limited_run_goes_on_like_an_uninterrupted_one(
 @given(step=st.integers(1, STEPS - 1))
 def falsify_run_forks_into_another_directory(subject: Any, step: int) -> None:
     with scratch() as directory:
-        _, uninterrupted = ended(subject, settings(directory, "uninterrupted"))
-        ended(subject, settings(directory, "short", max_steps=step))
+        _, uninterrupted = run_to_end(subject, settings(directory, "uninterrupted"))
+        run_to_end(subject, settings(directory, "short", max_steps=step))
         before = file_digests(directory)
         path = directory / "short" / "checkpoints" / f"student-step{step}"
-        _, fork = ended(subject, settings(directory, "fork", resume=path))
+        _, fork = run_to_end(subject, settings(directory, "fork", resume=path))
         when = f"forked after step {step}"
         assert_same(when, fork.student.state_dict(), uninterrupted.student.state_dict())
         expected = lines(directory, "uninterrupted")[step:]
@@ -108,8 +108,8 @@ def falsify_run_forks_into_another_directory(subject: Any, step: int) -> None:
 def falsify_no_step_is_taken_beyond_the_limit(subject: Any, step: int, limit: int) -> None:
     limit = min(step, limit)
     with scratch() as directory:
-        before, _ = ended(subject, settings(directory, "out", max_steps=step))
-        after, result = ended(subject, settings(directory, "out", max_steps=limit, resume=LATEST, force=True))
+        before, _ = run_to_end(subject, settings(directory, "out", max_steps=step))
+        after, result = run_to_end(subject, settings(directory, "out", max_steps=limit, resume=LATEST, force=True))
         label = f"resumed after step {step} with a limit of {limit}"
         seen = [line["step"] for line in lines(directory, "out")]
         assert_equal(f"{label}, steps of the metrics file", seen, list(range(1, step + 1)))
@@ -131,9 +131,9 @@ def falsify_failure_after_the_training_loses_no_step(subject: Any, failure: type
     with scratch() as directory:
         callbacks = [acting(lambda: Action.STOP, step=stop)]
         when = f"stopped after step {stop}, with {failure.__name__} in the evaluation"
-        uninterrupted = ended(subject, settings(directory, "uninterrupted", save_every=4), callbacks)
+        uninterrupted = run_to_end(subject, settings(directory, "uninterrupted", save_every=4), callbacks)
         try:
-            ended(subject, settings(directory, "cut", save_every=4), callbacks, measure=measure)
+            run_to_end(subject, settings(directory, "cut", save_every=4), callbacks, measure=measure)
         except (RuntimeError, KeyboardInterrupt) as error:
             newest = saved_steps(directory / "cut" / "checkpoints", "student")[-1:]
             assert_equal(f"{when}, step of the newest checkpoint", newest, [stop])
@@ -141,9 +141,9 @@ def falsify_failure_after_the_training_loses_no_step(subject: Any, failure: type
             has_note = any("--resume latest" in note for note in getattr(error, "__notes__", []))
             is_expected = isinstance(error, StopRequestedError) == is_request and has_note != is_request
             assert is_expected, f"{when}: {error!r}; note about --resume: {has_note}"
-        cut = ended(subject, settings(directory, "cut", save_every=4, resume=LATEST), callbacks, measure=measure)
+        cut = run_to_end(subject, settings(directory, "cut", save_every=4, resume=LATEST), callbacks, measure=measure)
         assert_same_end(when, directory, ("cut", cut), ("uninterrupted", uninterrupted))
-        batches = [batch for batch in cut[0].batches.asked if batch != FIRST]
+        batches = [batch for batch in cut[0].batches.requested if batch != FIRST]
         assert_equal(f"{when}, batches that the resumed run requests", batches, [])
 
 
@@ -155,17 +155,17 @@ KILLS = 3
 def falsify_killed_run_ends_like_an_uninterrupted_one(subject: Any, seed: int) -> None:
     numbers = random.Random(seed)
     with scratch() as directory:
-        uninterrupted = ended(subject, settings(directory, "uninterrupted"))
+        uninterrupted = run_to_end(subject, settings(directory, "uninterrupted"))
         for _ in range(KILLS):
             # Kill the run before a random operation on a file; the next iteration resumes it.
             operation = numbers.randrange(3, 40)
             outcome = ended_before(
-                operation, directory / "cut", lambda: resumed_to_the_end(subject, directory, "cut", [], force=True)
+                operation, directory / "cut", lambda: run_with_resumes(subject, directory, "cut", [], force=True)
             )
             assert outcome in ("killed", "done"), f"killed before file operation {operation}: {outcome}"
             if outcome == "done":
                 break
-        cut = resumed_to_the_end(subject, directory, "cut", [], force=True)
+        cut = run_with_resumes(subject, directory, "cut", [], force=True)
         assert_same_end(f"killed with seed {seed}", directory, ("cut", cut), ("uninterrupted", uninterrupted))
         seen = [line["step"] for line in lines(directory, "cut")]
         assert_equal(f"killed with seed {seed}, steps of the metrics file", seen, list(range(1, STEPS + 1)))
@@ -218,30 +218,30 @@ def falsify_stopped_run_is_saved_and_goes_on(
     with scratch() as directory:
         every: dict[str, Any] = {"save_every": save_every, "log_every": log_every, "eval_every": eval_every}
         every["best_metric"] = "eval/score"
-        no_requests = StopRequests([], 0, skipped)
-        uninterrupted = ended(subject, settings(directory, "uninterrupted", **every), [no_requests], measure=_measured)
-        stops = sorted(step for step in stops if step <= len(no_requests.seen))
-        requests, resume = StopRequests(stops, times, skipped), {}
+        control = StopRequests([], 0, skipped)
+        uninterrupted = run_to_end(subject, settings(directory, "uninterrupted", **every), [control], measure=_score)
+        stops = sorted(step for step in stops if step <= len(control.seen))
+        stopper, resume = StopRequests(stops, times, skipped), {}
         for step in [step for step in stops for _ in range(times)]:
             label = f"request to stop in step {step}"
             try:
-                ended(subject, settings(directory, "cut", **every, **resume), [requests], requests, _measured)
+                run_to_end(subject, settings(directory, "cut", **every, **resume), [stopper], stopper, _score)
             except StopRequestedError:
                 saved = saved_steps(directory / "cut" / "checkpoints", "student")
-                assert_equal(f"{label}, last step, last checkpoint", [*requests.seen[-1:], *saved[-1:]], [step, step])
+                assert_equal(f"{label}, last step, last checkpoint", [*stopper.seen[-1:], *saved[-1:]], [step, step])
             else:
                 raise AssertionError(f"{label}: the run does not stop")
             resume = {"resume": LATEST}
-        cut = ended(subject, settings(directory, "cut", **every, **resume, force=True), [requests], requests, _measured)
+        cut = run_to_end(subject, settings(directory, "cut", **every, **resume, force=True), [stopper], stopper, _score)
         when = f"saved every {save_every} steps and {times} requests to stop in each of {stops}"
-        assert_equal(f"{when}, calls of on_train_end", requests.ends, len(stops) * times + 1)
+        assert_equal(f"{when}, calls of on_train_end", stopper.ends, len(stops) * times + 1)
         assert_same_end(when, directory, ("cut", cut), ("uninterrupted", uninterrupted))
         steps = [line["step"] for line in lines(directory, "cut")]
-        due = [step for step in requests.seen if step % log_every == 0 or (eval_every and step % eval_every == 0)]
+        due = [step for step in stopper.seen if step % log_every == 0 or (eval_every and step % eval_every == 0)]
         assert_equal(f"{when}, steps of the metrics file", steps, due)
 
 
-def _measured(run: Any) -> dict[str, Any]:
+def _score(run: Any) -> dict[str, Any]:
     return {"score": MetricSum(1.0, 1)}
 
 
@@ -249,12 +249,12 @@ def _measured(run: Any) -> dict[str, Any]:
 def falsify_rewound_run_ends_like_an_uninterrupted_one(subject: Any, step: int | None, limit: int) -> None:
     with scratch() as directory:
         start = None if step is None else min(step, limit)
-        uninterrupted = ended(subject, settings(directory, "uninterrupted", keep=0))
-        ended(subject, settings(directory, "cut", max_steps=limit, keep=0))
+        uninterrupted = run_to_end(subject, settings(directory, "uninterrupted", keep=0))
+        run_to_end(subject, settings(directory, "cut", max_steps=limit, keep=0))
         place = directory / "cut" / "checkpoints"
         before = file_digests(place)
         resume = {} if start is None else {"resume": place / f"student-step{start}"}
-        cut = ended(subject, settings(directory, "cut", rewind=True, force=True, keep=0, **resume))
+        cut = run_to_end(subject, settings(directory, "cut", rewind=True, force=True, keep=0, **resume))
         when = f"rewound from {limit} to {start}"
         assert_same_end(when, directory, ("cut", cut), ("uninterrupted", uninterrupted))
         assert_equal(f"{when}, checkpoints", saved_steps(place, "student"), list(range(1, STEPS + 1)))
@@ -277,7 +277,7 @@ REFUSED_REWINDS: dict[str, tuple[Callable[[Path], object], dict[str, Any], str]]
 def falsify_refused_rewind_moves_nothing(subject: Any) -> None:
     for kind, (change, changes, words) in REFUSED_REWINDS.items():
         with scratch() as directory:
-            ended(subject, settings(directory, "out", max_steps=3, keep=0))
+            run_to_end(subject, settings(directory, "out", max_steps=3, keep=0))
             step = directory / "out" / "checkpoints" / "student-step1"
             change(step)
             _assert_refused(subject, kind, directory, [words], resume=step, rewind=True, keep=0, **changes)
@@ -312,7 +312,7 @@ CONDITIONS = {
 @given(kind=st.sampled_from([*CHANGED, *CONDITIONS]))
 def falsify_drift_is_refused(subject: Any, kind: str) -> None:
     with scratch() as directory:
-        ended(subject, settings(directory, "out", max_steps=2))
+        run_to_end(subject, settings(directory, "out", max_steps=2))
         changes, expected = CHANGED.get(kind, ({}, []))
         teacher = _teacher if kind == "teacher_sha256" else _no_teacher
         if kind in CONDITIONS:
@@ -350,13 +350,13 @@ def falsify_checkpoint_of_an_older_version_is_resumed(subject: Any, changed: dic
         del tree["state"]["train"]["position"]["asked"]
 
     with scratch() as directory:
-        uninterrupted = ended(subject, settings(directory, "uninterrupted"))
-        ended(subject, settings(directory, "out", max_steps=2))
+        uninterrupted = run_to_end(subject, settings(directory, "uninterrupted"))
+        run_to_end(subject, settings(directory, "out", max_steps=2))
         _edit(directory, remove_new_entries)
         (name, value), when = *changed.items(), "resumed from an older checkpoint"
         words = [f"{name} was {json.dumps(FIELDS[name].default)} and is {json.dumps(value)}"]
         _assert_refused(subject, f"{when} with {changed}", directory, words, **changed)
-        cut = ended(subject, settings(directory, "out", resume=LATEST, force=True))
+        cut = run_to_end(subject, settings(directory, "out", resume=LATEST, force=True))
         assert_same_end(when, directory, ("out", cut), ("uninterrupted", uninterrupted))
 
 
@@ -365,8 +365,8 @@ CHANGEABLE = {"max_steps": 3, "log_every": 2, "save_every": 2, "keep": 1, "proje
 
 def falsify_free_settings_may_change(subject: Any) -> None:
     with scratch() as directory:
-        ended(subject, settings(directory, "out", max_steps=2))
-        _, result = ended(subject, settings(directory, "out", resume=LATEST, force=True, **CHANGEABLE))
+        run_to_end(subject, settings(directory, "out", max_steps=2))
+        _, result = run_to_end(subject, settings(directory, "out", resume=LATEST, force=True, **CHANGEABLE))
     steps = result.train.steps_completed
     assert_equal(f"steps of a run resumed with {CHANGEABLE}", steps, 3)
 
@@ -409,7 +409,7 @@ WORDS = {
 @example(kind="lastest")
 def falsify_unfit_checkpoint_is_refused(subject: Any, kind: str) -> None:
     with scratch() as directory:
-        ended(subject, settings(directory, "out", max_steps=2))
+        run_to_end(subject, settings(directory, "out", max_steps=2))
         if kind in MISSPELLED:
             _assert_refused(subject, kind, directory, [MISSPELLED[kind]], resume=Path(kind), force=False)
             return
@@ -422,7 +422,7 @@ def falsify_run_that_starts_over_is_refused_beside_checkpoints(subject: Any) -> 
     with scratch() as directory:
         words = ["checkpoints up to step ", "--resume latest"]
         with suppress(KeyboardInterrupt):
-            ended(subject, settings(directory, "out"), [Cut(2)])
+            run_to_end(subject, settings(directory, "out"), [Cut(2)])
         for force in (False, True):
             _assert_refused(subject, f"a run with force {force}", directory, words, resume=None, force=force)
 
@@ -438,4 +438,4 @@ def _assert_refused(
 ) -> None:
     chosen = settings(directory, "out", **{"resume": resume, "force": True, **changes})
     with unchanged_files(directory, kind):
-        assert_refused(kind, lambda: ended(subject, chosen, teacher=teacher), *words, kind=TrainerError)
+        assert_refused(kind, lambda: run_to_end(subject, chosen, teacher=teacher), *words, kind=TrainerError)

@@ -19,7 +19,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from torch.distributed.elastic.rendezvous import RendezvousTimeoutError
 
-from falsifiers.resume.runs import STEPS, ended, settings
+from falsifiers.resume.runs import STEPS, run_to_end, settings
 from falsifiers.support.assertions import assert_equal
 from falsifiers.support.interruptions import in_child
 from falsifiers.support.runs import acting, flip, reconfigure, run, scratch, small
@@ -144,13 +144,13 @@ class Hanging(Callback):
 
 def falsify_hung_run_ends(subject: Any) -> None:
     with scratch() as directory:
-        _, result = ended(subject, settings(directory, "uninterrupted", hang_after=60))
+        _, result = run_to_end(subject, settings(directory, "uninterrupted", hang_after=60))
         assert result.train.steps_completed == STEPS, f"a run that does not hang: {result.train}; not {STEPS} steps"
 
         for begins, since, hook in ((False, "its start", "attach"), (True, "on_step_end of step 2", "on_step_end")):
 
             def hung(begins: bool = begins) -> None:
-                ended(subject, settings(directory, f"out-{begins}", hang_after=1), [Hanging(begins=begins)])
+                run_to_end(subject, settings(directory, f"out-{begins}", hang_after=1), [Hanging(begins=begins)])
 
             _assert_exits(hung, directory, f"-after 1: no progress of the student since {since}", hook)
 

@@ -21,14 +21,14 @@ from falsifiers.callbacks.real_run import parts, run
 from falsifiers.checkpoint_files.saved import assert_same
 from falsifiers.evaluation.cases import sums_of
 from falsifiers.observers.events import context
-from falsifiers.rank_runs.falsify_runs import Ended, launched
+from falsifiers.rank_runs.falsify_runs import RankEnd, launched
 from falsifiers.resume.runs import (
     STEPS,
     Cut,
     Model,
     assert_same_end,
-    ended,
-    resumed_to_the_end,
+    run_to_end,
+    run_with_resumes,
     settings,
     small_distillation,
 )
@@ -70,12 +70,12 @@ def falsify_evaluation_leaves_the_training_as_it_is(subject: Any, every: int, ac
     with scratch() as directory:
         options = {"accumulate": accumulate, "save_every": 0}
         expected_draws, draws = RandomDraws(), RandomDraws()
-        uninterrupted, expected = ended(subject, settings(directory, "uninterrupted", **options), [expected_draws])
+        uninterrupted, expected = run_to_end(subject, settings(directory, "uninterrupted", **options), [expected_draws])
         chosen = settings(directory, "evaluated", eval_every=every, **options)
-        run, seen = ended(subject, chosen, [draws], measure=measure_with_side_effects)
+        run, seen = run_to_end(subject, chosen, [draws], measure=measure_with_side_effects)
         when = f"evaluated every {every} steps"
         assert_same(when, seen.student.state_dict(), expected.student.state_dict())
-        assert_equal(f"{when}, requested batches", run.batches.asked, uninterrupted.batches.asked)
+        assert_equal(f"{when}, requested batches", run.batches.requested, uninterrupted.batches.requested)
         assert_equal(f"{when}, random numbers of a callback", draws.numbers, expected_draws.numbers)
         assert run.student.training, f"{when}, the student is in eval mode after the run; expected train mode"
         logged = [line["metrics"].items() for line in lines(directory, "evaluated")]
@@ -99,9 +99,9 @@ def falsify_evaluations_without_sums_are_refused(subject: Any) -> None:
     with scratch() as directory:
         for number, invalid in enumerate(INVALID_RESULTS):
             chosen = settings(directory, f"out-{number}", eval_every=1, save_every=0)
-            call = partial(ended, subject, chosen, measure=lambda run, result=invalid: result)
+            call = partial(run_to_end, subject, chosen, measure=lambda run, result=invalid: result)
             word = "'score'" if isinstance(invalid, dict) else "list"
-            assert_refused(f"an evaluation that returns {invalid}", call, "Asked.evaluate", word, kind=SettingError)
+            assert_refused(f"an evaluation that returns {invalid}", call, "Small.evaluate", word, kind=SettingError)
 
 
 class EvaluationRecorder(Callback):
@@ -130,7 +130,7 @@ def falsify_metrics_are_those_of_the_step(subject: Any, every: int, log_every: i
     with scratch() as directory:
         recorder = EvaluationRecorder()
         options = {"eval_every": every, "log_every": log_every, "trace": directory / "trace", "save_every": 0}
-        ended(subject, settings(directory, "out", **options), [recorder], measure=measured)
+        run_to_end(subject, settings(directory, "out", **options), [recorder], measure=measured)
         when = f"evaluated every {every} steps and logged every {log_every}"
         due = [step for step in range(1, STEPS + 1) if step % every == 0]
         evaluations = recorder.on_evaluate_metrics
@@ -217,7 +217,7 @@ def falsify_best_step_is_saved_and_kept(
     with scratch() as directory:
         options = {"eval_every": every, "save_every": save_every, "keep": keep, "best_metric": "eval/score"}
         options |= {"best_mode": "max" if highest else "min", "best_min_delta": delta}
-        resumed_to_the_end(subject, directory, "out", [StepTracker(), Cut(*cuts)], measure=scripted(scores), **options)
+        run_with_resumes(subject, directory, "out", [StepTracker(), Cut(*cuts)], measure=scripted(scores), **options)
         best = best_so_far(scores, every, highest, delta)
         # `keep` limits the last saves; the best step so far is kept besides them. 0 keeps all.
         kept: list[int] = []
@@ -245,7 +245,7 @@ def falsify_run_resumes_from_the_best(subject: Any) -> None:
         options = {"eval_every": 1, "best_metric": "eval/score"}
         resumed = {"resume": Path("best"), "rewind": True, "force": True}
         uninterrupted, _, cut = (
-            ended(subject, settings(directory, out, **options, **more), [StepTracker()], measure=scripted(scores))
+            run_to_end(subject, settings(directory, out, **options, **more), [StepTracker()], measure=scripted(scores))
             for out, more in (("uninterrupted", {}), ("cut", {"max_steps": 4}), ("cut", resumed))
         )
         step = cut[0].resumed.position.step
@@ -257,7 +257,7 @@ def falsify_unknown_metric_is_refused(subject: Any) -> None:
     with scratch() as directory:
         chosen = settings(directory, "out", eval_every=2, best_metric="hard_loss")
         words = ("hard_loss", "best_metric", "eval/hard_loss", "eval/agreement")
-        call = partial(ended, subject, chosen, measure=measured)
+        call = partial(run_to_end, subject, chosen, measure=measured)
         assert_refused("a run without its best metric", call, *words)
 
 
@@ -614,7 +614,7 @@ def assert_near(label: str, seen: float, expected: float) -> None:
     assert abs(seen - expected) <= 1e-5 * abs(expected), f"{label} is {seen}; expected {expected}"
 
 
-def _assert_as_expected(where: str, seen: Ended, without: Ended, first: Ended) -> None:
+def _assert_as_expected(where: str, seen: RankEnd, without: RankEnd, first: RankEnd) -> None:
     assert not seen.error, f"{where} raised {seen.error}"
     assert_same(f"{where}, weights of a run without evaluation", seen.weights, without.weights)
     metrics = seen.result["validation"]
