@@ -123,7 +123,7 @@ def falsify_directory_without_manifest_is_no_checkpoint(subject: Any) -> None:
     with place(1) as directory:
         (directory / checkpoint_name(RUN, 9)).mkdir()
         (directory / checkpoint_name(RUN, 8)).touch()
-        assert_equal("steps beside an empty directory and a file", subject.saved_steps(directory, RUN), [1])
+        assert_equal("steps, without those of an empty directory and a file", subject.saved_steps(directory, RUN), [1])
         latest = subject.find_checkpoint(directory, RUN, "latest").name
         assert_equal("the latest", latest, checkpoint_name(RUN, 1))
         file = directory / checkpoint_name(RUN, 8)

@@ -113,8 +113,8 @@ def falsify_first_step_is_followed_by_an_estimate(
     taken, earlier: number of steps before the run was resumed, and their seconds. compilation: seconds that compiling
     adds to the first step; None without compilation.
     """
-    (left, words), stream, compiles = ESTIMATES[seconds], io.StringIO(), compilation is not None
-    plan = (1, taken + 1 + compiles + left)
+    (remaining, words), stream, compiles = ESTIMATES[seconds], io.StringIO(), compilation is not None
+    plan = (1, taken + 1 + compiles + remaining)
     callback = subject.ProgressCallback(0, lines=Lines(stream), compiles=compiles)
     callback.on_train_begin(context(plan, taken, None, earlier))
     for step in range(taken if taken else 1, taken + 4):  # a resumed run first repeats the end of the saved step
@@ -122,7 +122,7 @@ def falsify_first_step_is_followed_by_an_estimate(
         callback.on_step_end(context(plan, step, 1.0, earlier + elapsed))
     form, expected = (NEXT_STEP, COMPILED_STEP + "\n") if compiles else (FIRST_STEP, "")
     expected = expected.format(seconds=seconds + (compilation or 0.0))
-    expected += form.format(seconds=seconds, left=left, duration=words) + "\n"
+    expected += form.format(seconds=seconds, left=remaining, duration=words) + "\n"
     assert_equal(f"output of the steps from {taken + 1} of {plan[1]} on", stream.getvalue(), expected)
 
 

@@ -213,7 +213,7 @@ class _ProductDtypes(TorchDispatchMode):
 def falsify_matrix_products_use_the_dtype(subject: Any, device: str, name: str, saved_teacher: bool) -> None:
     """saved_teacher: whether the teacher is read from a float32 file, instead of trained by the run."""
     with scratch() as directory:
-        plain = run(subject, small(directory, out=directory / "one", device=device, teacher_cache=directory / "c"))
+        float32 = run(subject, small(directory, out=directory / "one", device=device, teacher_cache=directory / "c"))
         teacher = {"teacher": next((directory / "c").iterdir())} if saved_teacher else {}
         with _ProductDtypes() as products:
             result = run(subject, small(directory, out=directory / "two", dtype=name, device=device, **teacher))
@@ -221,8 +221,8 @@ def falsify_matrix_products_use_the_dtype(subject: Any, device: str, name: str, 
     dtypes = {parameter.dtype for parameter in result.student.parameters()}
     assert_equal(f"dtypes of weights in {name}", dtypes, {torch.float64 if name == "float64" else torch.float32})
     # bfloat16 keeps 8 bits: a loss of a few nats is off by less than 2 %.
-    apart = abs(result.train.initial_loss - plain.train.initial_loss)
-    assert apart <= 0.02 * plain.train.initial_loss, f"the first loss in {name} is {apart:.3g} from float32; limit 2 %"
+    seen, expected = result.train.initial_loss, float32.train.initial_loss
+    assert abs(seen - expected) <= 0.02 * expected, f"first loss in {name}: {seen}; expected {expected} within 2 %"
 
 
 def falsify_auto_selects_an_available_device(subject: Any) -> None:

@@ -80,8 +80,8 @@ def falsify_evaluation_leaves_the_training_as_it_is(subject: Any, every: int, ac
         assert run.student.training, f"{when}, the student is in eval mode after the run; expected train mode"
         logged = [line["metrics"].items() for line in lines(directory, "evaluated")]
         trained = [{name: value for name, value in metrics if not name.startswith("eval/")} for metrics in logged]
-        wanted = [line["metrics"] for line in lines(directory, "uninterrupted")]
-        assert_same_history(f"{when}, the training metrics", trained, wanted)
+        expected_metrics = [line["metrics"] for line in lines(directory, "uninterrupted")]
+        assert_same_history(f"{when}, the training metrics", trained, expected_metrics)
 
 
 TENSOR_SUM: Any = torch.ones(1)

@@ -198,10 +198,10 @@ def chat_settings(draw: random.Random) -> Chosen:
     if chosen["optimizer"] == "adamw" and chosen["optimizer_options"] is None:
         # The norms of a Llama are float32: a smaller epsilon enlarges the roundings of gradients near 0.
         chosen["optimizer_options"] = json.dumps({"eps": 1e-3})
-    mode, more = draw.choice([(None, 0), (None, 0), ("truncate", 5), ("pad", 5)])
-    chosen |= {"share_vocabulary": mode, **_divergence(draw, mode, more, 0)}
+    mode, surplus = draw.choice([(None, 0), (None, 0), ("truncate", 5), ("pad", 5)])
+    chosen |= {"share_vocabulary": mode, **_divergence(draw, mode, surplus, 0)}
     chosen["group_by_length"] = draw.choice([False, True])
-    models = {"tied": draw.choice([False, True]), "width": draw.choice([16, 32]), "more": more}
+    models = {"tied": draw.choice([False, True]), "width": draw.choice([16, 32]), "surplus": surplus}
     return chosen | {"with": {**models, "chats": draw.choice([31, 48, 65]), "seed": draw.randrange(1000)}}
 
 
@@ -212,7 +212,7 @@ def falsify_run_on_chats_is_a_plain_loop(subject: Any, seed: int) -> None:
     with scratch() as directory, mock.patch.dict(os.environ, {"HF_HUB_OFFLINE": "1"}):
         words, size = word_tokenizer(), len(VOCABULARY)
         shapes = {
-            "teacher": (size + models["more"], 32, 2, False),
+            "teacher": (size + models["surplus"], 32, 2, False),
             "student": (size, models["width"], 1, models["tied"]),
         }
         llamas = dict[str, Model]()
