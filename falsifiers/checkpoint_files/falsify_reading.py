@@ -1,4 +1,4 @@
-"""Attacks on checkpoints that are read, listed and exported, also damaged ones.
+"""Attacks on reading, listing and exporting of checkpoints, whole and damaged.
 
 The subject is `storage.checkpoint_files` or `pipeline.checkpoint_list`, or has its names.
 """
@@ -36,24 +36,24 @@ from reference_trainer.storage.snapshot import snapshot
 Damage = Callable[[Path], object]
 
 
-def _set(**entries: Any) -> Damage:
-    """Change entries of the manifest, and its digest with them."""
+def _edit_manifest(**entries: Any) -> Damage:
+    """Return a damage that changes entries of the manifest, and updates its digest."""
     return lambda path: edited(path / MANIFEST, lambda tree: tree.update(entries))
 
 
-def _forged(content: Callable[[Path], bytes]) -> Damage:
-    """Replace the tensors, and their size and digest in the manifest."""
+def _replace_tensors(content: Callable[[Path], bytes]) -> Damage:
+    """Return a damage that replaces the tensors, and updates their size and digest in the manifest."""
 
     def change(path: Path) -> None:
-        written = content(path)
-        (path / RANK).write_bytes(written)
-        entry = {"size": len(written), "sha256": hashlib.sha256(written).hexdigest()}
-        _set(files={RANK: entry})(path)
+        replacement = content(path)
+        (path / RANK).write_bytes(replacement)
+        entry = {"size": len(replacement), "sha256": hashlib.sha256(replacement).hexdigest()}
+        _edit_manifest(files={RANK: entry})(path)
 
     return change
 
 
-class Planted:
+class FileCreator:
     """An object whose unpickling creates a file."""
 
     def __init__(self, path: Path) -> None:
@@ -63,25 +63,25 @@ class Planted:
         return Path.touch, (self.path,)
 
 
-def _with_another_loss(path: Path) -> None:
+def _change_loss(path: Path) -> None:
     text = (path / MANIFEST).read_text()
-    assert '"loss": 0.5' in text, f"the manifest is {text}"
+    assert '"loss": 0.5' in text, f"the manifest is {text}; expected the loss 0.5"
     (path / MANIFEST).write_text(text.replace('"loss": 0.5', '"loss": 0.4'))
 
 
-def _second_rank(world_size: int) -> Damage:
-    """Return a damage: the checkpoint has a second rank's file, and its manifest claims `world_size` ranks."""
+def _add_second_rank(world_size: int) -> Damage:
+    """Return a damage that adds the file of a second rank, and sets the number of ranks in the manifest."""
 
     def change(path: Path) -> None:
         shutil.copy(path / RANK, path / SECOND)
         edited(path / MANIFEST, lambda tree: tree["files"].update({SECOND: tree["files"][RANK]}))
-        _set(world_size=world_size)(path)
+        _edit_manifest(world_size=world_size)(path)
 
     return change
 
 
-def _second_rank_damaged(path: Path) -> None:
-    _second_rank(2)(path)
+def _add_damaged_second_rank(path: Path) -> None:
+    _add_second_rank(2)(path)
     flip(path / SECOND)
 
 
@@ -90,21 +90,21 @@ DAMAGES: dict[str, Damage] = {
     "no directory": shutil.rmtree,
     "no manifest": lambda p: (p / MANIFEST).unlink(),
     "no tensors": lambda p: (p / RANK).unlink(),
-    "tensors cut": lambda p: os.truncate(p / RANK, (p / RANK).stat().st_size - 1),
+    "tensors without the last byte": lambda p: os.truncate(p / RANK, (p / RANK).stat().st_size - 1),
     "a flipped bit in the last tensor": lambda p: flip(p / RANK),
     "tensors of another step": lambda p: shutil.copy(p.with_name(checkpoint_name(RUN, 1)) / RANK, p / RANK),
-    "another file": lambda p: (p / "notes").touch(),
-    "a manifest of another step": _set(step=7),
-    "a manifest of another run": _set(run_id="other"),
-    "a future version": _set(format="reference-trainer/checkpoint/2"),
-    "a manifest cut": lambda p: os.truncate(p / MANIFEST, 40),
-    "a flipped digit in the manifest": _with_another_loss,
+    "a surplus file": lambda p: (p / "notes").touch(),
+    "a manifest of another step": _edit_manifest(step=7),
+    "a manifest of another run": _edit_manifest(run_id="other"),
+    "a future version": _edit_manifest(format="reference-trainer/checkpoint/2"),
+    "the first 40 bytes of a manifest": lambda p: os.truncate(p / MANIFEST, 40),
+    "a flipped digit in the manifest": _change_loss,
     "a manifest of nested lists": lambda p: (p / MANIFEST).write_text("[" * 10**6),
     "a missing field": lambda p: edited(p / MANIFEST, lambda tree: tree.pop("world_size")),
-    "files of two ranks of three": _second_rank(3),
-    "a flipped bit in the file of the second rank": _second_rank_damaged,
-    "an object in place of tensors": _forged(lambda p: pickle.dumps(Planted(p.parent / "executed"))),
-    "text in place of tensors": _forged(lambda p: b"not tensors at all"),
+    "files of two ranks of three": _add_second_rank(3),
+    "a flipped bit in the file of the second rank": _add_damaged_second_rank,
+    "an object in place of tensors": _replace_tensors(lambda p: pickle.dumps(FileCreator(p.parent / "executed"))),
+    "text in place of tensors": _replace_tensors(lambda p: b"not tensors at all"),
 }
 
 
@@ -112,39 +112,39 @@ DAMAGES: dict[str, Damage] = {
 def falsify_damaged_checkpoint_is_refused(subject: Any, kind: str) -> None:
     with place(1, 2) as directory:
         path = directory / checkpoint_name(RUN, 2)
-        for good in (path, directory / f"{RUN}-latest"):
-            assert_same(f"{good.name}, undamaged", subject.read_checkpoint(good).tensors, tensors(2))
+        for undamaged in (path, directory / f"{RUN}-latest"):
+            assert_same(f"{undamaged.name}, undamaged", subject.read_checkpoint(undamaged).tensors, tensors(2))
         DAMAGES[kind](path)
         assert_refused(kind, lambda: subject.read_checkpoint(path), str(path))
-        assert "executed" not in names(directory), f"with {kind}, the object was executed"
+        assert "executed" not in names(directory), f"with {kind}, unpickling executed code"
 
 
 def falsify_directory_without_manifest_is_no_checkpoint(subject: Any) -> None:
     with place(1) as directory:
         (directory / checkpoint_name(RUN, 9)).mkdir()
         (directory / checkpoint_name(RUN, 8)).touch()
-        assert_equal("the steps", subject.saved_steps(directory, RUN), [1])
+        assert_equal("steps, without those of an empty directory and a file", subject.saved_steps(directory, RUN), [1])
         latest = subject.find_checkpoint(directory, RUN, "latest").name
         assert_equal("the latest", latest, checkpoint_name(RUN, 1))
         file = directory / checkpoint_name(RUN, 8)
-        assert_refused("steps in a file", lambda: subject.saved_steps(file, RUN), str(file))
+        assert_refused("saved_steps of a file", lambda: subject.saved_steps(file, RUN), str(file))
         assert_equal("steps of a directory that does not exist", subject.saved_steps(directory / "absent", RUN), [])
 
 
 STEPS = (9, 10, 100)
 OTHER = "ab"
-"""A run whose checkpoints the id of the other one matches as a pattern."""
+"""The id of a second run, which the first run's id matches if it is used as a pattern."""
 FAULTS: dict[str, tuple[Damage, str]] = {
     "a flipped bit": (lambda p: flip(p / RANK), f"{RANK} has the SHA-256"),
     "a missing file": (lambda p: (p / RANK).unlink(), f"{RANK} is missing"),
     "no manifest": (lambda p: (p / MANIFEST).unlink(), MANIFEST),
     "a broken manifest": (lambda p: (p / MANIFEST).write_text("{"), "is not JSON"),
-    "the manifest of another": (
+    "the manifest of another run": (
         lambda p: shutil.copy(p.with_name(checkpoint_name(OTHER, 7)) / MANIFEST, p / MANIFEST),
         "give the directory its old name again",
     ),
 }
-"""Damages, and words of the fault that a list names."""
+"""Damages, and words of the fault in the list."""
 
 
 @given(
@@ -155,7 +155,7 @@ FAULTS: dict[str, tuple[Damage, str]] = {
 def falsify_every_checkpoint_is_listed_and_verified(
     subject: Any, damage: dict[int, str], better: set[int], inside: bool
 ) -> None:
-    """better: the steps that were better than those before."""
+    """better: steps with the best score so far. inside: list the checkpoint directory itself instead of its parent."""
 
     def best_at(step: int) -> int | None:
         return max((k for k in better if k <= step), default=None)
@@ -163,8 +163,10 @@ def falsify_every_checkpoint_is_listed_and_verified(
     with place() as directory:
         for step in STEPS:
             save_checkpoint(directory, manifest(step, best=best_at(step)), tensors(step))
+            # The listed time of a checkpoint is that of its manifest.
             os.utime(directory / checkpoint_name(RUN, step) / MANIFEST, (1e9 + step, 1e9 + step))
         save_checkpoint(directory, manifest(7, run=OTHER), tensors(7))
+        # Neither a directory that a rewind made, nor a file with the name of a checkpoint is listed.
         (directory / f"{RUN}-rewound-1").mkdir()
         (directory / "file-step3").touch()
         for step, kind in sorted(damage.items()):
@@ -172,8 +174,8 @@ def falsify_every_checkpoint_is_listed_and_verified(
         entries = subject.list_checkpoints(directory if inside else directory.parent)
         expected = sorted([(RUN, 9), (RUN, 10), (RUN, 100), (OTHER, 7)])
         assert_equal("listed checkpoints", [(entry.run_id, entry.step) for entry in entries], expected)
-        whole = [step for step in STEPS if step not in damage]
-        best = best_at(whole[-1]) if whole else None
+        undamaged = [step for step in STEPS if step not in damage]
+        best = best_at(undamaged[-1]) if undamaged else None
         for entry, line in zip(entries, subject.table(entries), strict=True):
             _assert_entry(entry, damage.get(entry.step), directory)
             _assert_line(entry, line, best)
@@ -184,22 +186,22 @@ def _assert_entry(entry: Any, kind: str | None, directory: Path) -> None:
     assert_equal(f"{step}: path", entry.path, directory / checkpoint_name(entry.run_id, entry.step))
     assert_equal(f"{step}: bytes", entry.size, sum(file.stat().st_size for file in entry.path.iterdir()))
     words = "" if kind is None else FAULTS[kind][1]
-    assert bool(entry.fault) == bool(kind) and words in (entry.fault or ""), f"{step}: {entry.fault!r}; not {words!r}"
-    if entry.run_id == RUN and kind not in ("no manifest", "a broken manifest", "the manifest of another"):
+    assert bool(entry.fault) == bool(kind) and words in (entry.fault or ""), f"{step}: {entry.fault!r}, not {words!r}"
+    if entry.run_id == RUN and kind not in ("no manifest", "a broken manifest", "the manifest of another run"):
         assert_equal(f"{step}: time", entry.saved_at, 1e9 + entry.step)
-    assert (entry.saved_at is None) == (kind == "no manifest"), f"{step} was saved at {entry.saved_at}"
+    assert (entry.saved_at is None) == (kind == "no manifest"), f"{step}: saved_at is {entry.saved_at}"
 
 
 def _assert_line(entry: Any, line: str, best: int | None) -> None:
-    """Assert that a line says what the entry says, and marks the latest and the best of the whole checkpoints."""
+    """Assert that a line has the fields of the entry; only undamaged checkpoints are marked as latest or best."""
     words = [entry.path.name, f"{entry.size:,} bytes", f"damaged: {entry.fault}" if entry.fault else "whole"]
     words += ["2001-09-09 01:46:49Z"] if entry.saved_at == 1e9 + 9 else []
     words += ["never completed"] if entry.saved_at is None else []
     missing = [word for word in words if word not in line]
     assert not missing, f"the line of step {entry.step} lacks {missing}: {line}"
-    marked = {", latest": entry.step in (7, 100), ", best (score 0.5)": entry.step == best}
-    for mark, expected in marked.items():
-        assert (mark in line) == (expected and entry.fault is None), f"step {entry.step}, mark {mark!r}: {line}"
+    marks = {", latest": entry.step in (7, 100), ", best (score 0.5)": entry.step == best}
+    for mark, expected in marks.items():
+        assert (mark in line) == (expected and entry.fault is None), f"{mark!r} expected {expected} in line {line!r}"
 
 
 @given(damage=st.dictionaries(st.sampled_from(STEPS), st.sampled_from(["a flipped bit", "no manifest"]), max_size=3))
@@ -210,9 +212,9 @@ def falsify_command_fails_if_any_checkpoint_is_damaged(subject: Any, damage: dic
     with place(*STEPS) as directory:
         for step, kind in damage.items():
             FAULTS[kind][0](directory / checkpoint_name(RUN, step))
-        ended = CliRunner().invoke(subject.main, ["checkpoints", str(directory)])
+        result = CliRunner().invoke(subject.main, ["checkpoints", str(directory)])
         case = f"of the steps {list(STEPS)}, {damage or 'none'} damaged"
-        assert_equal(f"{case}: the exit code of `checkpoints`", ended.exit_code, 1 if damage else 0)
+        assert_equal(f"{case}: the exit code of `checkpoints`", result.exit_code, 1 if damage else 0)
 
 
 STUDENT = "student"
@@ -221,7 +223,10 @@ CONFIG = DecoderConfig(vocab_size=256, layers=1, width=16, heads=1)
 
 @contextmanager
 def _exportable(**state: Any) -> Iterator[tuple[Path, dict[int, Decoder]]]:
-    """A directory with checkpoints of steps 1, which is the best, and 12, after a step of training; their students."""
+    """Yield a directory with checkpoints of the steps 1 (the best) and 12, and the student of each step.
+
+    state: entries that replace or extend the state in the manifest.
+    """
     with place() as directory:
         students = {step: new_decoder(CONFIG, step) for step in (1, 12)}
         for step, student in students.items():
@@ -229,8 +234,8 @@ def _exportable(**state: Any) -> Iterator[tuple[Path, dict[int, Decoder]]]:
             optimizer = torch.optim.AdamW([p for module in modules.values() for p in module.parameters()])
             torch.stack([p.square().sum() for p in student.parameters()]).sum().backward()
             optimizer.step()
-            described: dict[str, Any] = {"best": Best(step=1, score=0.5), "conditions": {"seed": 7}}
-            content = Manifest(run_id=STUDENT, step=step, state={STUDENT: asdict(CONFIG), **state}, **described)
+            fields: dict[str, Any] = {"best": Best(step=1, score=0.5), "conditions": {"seed": 7}}
+            content = Manifest(run_id=STUDENT, step=step, state={STUDENT: asdict(CONFIG), **state}, **fields)
             save_checkpoint(directory, content, snapshot(modules, optimizer).tensors)
         yield directory, students
 
@@ -239,14 +244,14 @@ def _contents(directory: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
-@given(wanted=st.sampled_from([1, 12, "latest", "best"]), inside=st.booleans())
-@example(wanted="best", inside=True)
-def falsify_checkpoint_is_exported_as_a_teacher(subject: Any, wanted: Any, inside: bool) -> None:
-    step = {"latest": 12, "best": 1}.get(wanted, wanted)
+@given(selector=st.sampled_from([1, 12, "latest", "best"]), inside=st.booleans())
+@example(selector="best", inside=True)
+def falsify_checkpoint_is_exported_as_a_teacher(subject: Any, selector: Any, inside: bool) -> None:
+    step = {"latest": 12, "best": 1}.get(selector, selector)
     with _exportable() as (directory, students):
         before, out = _contents(directory), directory.parent / "model"
         export = partial(
-            subject.export_checkpoint, Path(os.path.relpath(directory if inside else directory.parent)), wanted, out
+            subject.export_checkpoint, Path(os.path.relpath(directory if inside else directory.parent)), selector, out
         )
         export()
         verify_manifest(out)
@@ -255,9 +260,9 @@ def falsify_checkpoint_is_exported_as_a_teacher(subject: Any, wanted: Any, insid
         assert_same(f"the export of step {step}", teacher.state_dict(), students[step].state_dict())
         content = json.loads((out / "manifest.json").read_text())
         expected = {"step": step, "conditions": {"seed": 7}, "kind": "checkpoint"}
-        assert_equal("the manifest of the export", {name: content.get(name) for name in expected}, expected)
+        assert_equal("the manifest of the export", {key: content.get(key) for key in expected}, expected)
         source = Path(content["checkpoint"])
-        assert source.is_absolute() and source.samefile(directory / f"{STUDENT}-step{step}"), f"exported is {source}"
+        assert source.is_absolute() and source.samefile(directory / f"{STUDENT}-step{step}"), f"path of step: {source}"
         assert _contents(directory) == before, "the export changed a file of the checkpoints"
         assert_refused("an export over a model", export, str(out), kind=OutputError)
 
@@ -277,4 +282,4 @@ def falsify_unfit_checkpoint_is_not_exported(subject: Any, kind: str) -> None:
         out = directory.parent / "model"
         call = partial(subject.export_checkpoint, directory, 12, out)
         assert_refused(kind, call, f"{STUDENT}-step12", words, kind=CheckpointError)
-        assert not out.exists(), f"{kind}: a refused export left {names(out)}"
+        assert not out.exists(), f"{kind}: the refused export created {names(out)}"

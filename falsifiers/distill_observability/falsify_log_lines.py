@@ -1,4 +1,4 @@
-"""Attacks on what a run logs: which lines, when, in which format, the cost of other steps, and values for trackers."""
+"""Attacks on the log of a run: lines, intervals, formats, the cost of unlogged steps, and values for trackers."""
 
 import io
 import math
@@ -27,26 +27,26 @@ from falsifiers.support.runs import run, scratch, small
 from reference_trainer import Callback, Context, Lines, Settings, read_metrics
 
 Plan = tuple[int, int]
-"""Epochs, and the steps of each."""
+"""Number of epochs, and number of steps of an epoch."""
 PLANS = st.tuples(st.integers(1, 3), st.integers(1, 9))
 LOSSES = st.none() | st.floats(0, 1e6) | st.sampled_from([math.inf, math.nan])
 
 
 def context(plan: Plan, step: int, loss: float | None, elapsed: float = 0.0, **values: Any) -> Context:
     epochs, per_epoch = plan
-    whole = {"epochs": epochs, "steps_per_epoch": per_epoch, "total_steps": epochs * per_epoch}
-    now = {"step": step, "epoch": -(-step // per_epoch), "loss": loss, "best_loss": loss, "elapsed_s": elapsed}
-    return Context(learning_rate=0.1, tokens=step, **whole, **now, **values)
+    totals = {"epochs": epochs, "steps_per_epoch": per_epoch, "total_steps": epochs * per_epoch}
+    counters = {"step": step, "epoch": -(-step // per_epoch), "loss": loss, "best_loss": loss, "elapsed_s": elapsed}
+    return Context(learning_rate=0.1, tokens=step, **totals, **counters, **values)
 
 
 METRICS = {"none": {}, "nothing scored": {"temperature": 2.0}, "scored": {"temperature": 2.0, "loss": 0.25}}
-"""Metrics of a logged step, by a name of the case."""
+"""Metrics of a logged step, by case."""
 
 
-def _written(
+def _lines_of_run(
     subject: Any, plan: Plan, losses: list[float | None], metrics: str, every: int, **options: str
 ) -> list[str]:
-    """Return the lines of a whole run in which step k has loss k of the repeated list and takes 3/4 s."""
+    """Return the lines of a run whose steps take 0.75 s; step k has the loss k of the cyclically repeated list."""
     stream = io.StringIO()
     callback = subject.ProgressCallback(every, lines=Lines(stream), **options)
     now = context(plan, 0, None)
@@ -78,27 +78,27 @@ def falsify_log_lines(subject: Any, plan: Plan, losses: list[float | None], ever
             expected += [METRICS_LINE.format(metrics="loss=0.25")] * (metrics == "scored")
         if step % per_epoch == 0:
             expected.append(EPOCH.format(epoch=step // per_epoch, epochs=epochs, loss=loss, elapsed_s=0.75 * step))
-    lines = _written(subject, plan, losses, metrics, every)
+    lines = _lines_of_run(subject, plan, losses, metrics, every)
     assert_equal(f"lines, logged every {every}", lines, [f"{line}\n" for line in expected])
 
 
 @given(plan=PLANS, every=st.integers(1, 4))
 def falsify_titled_lines_differ_from_student_lines(subject: Any, plan: Plan, every: int) -> None:
-    lines, steps = _written(subject, plan, [1.0], "scored", every, title="teacher"), plan[0] * plan[1]
+    lines, steps = _lines_of_run(subject, plan, [1.0], "scored", every, title="teacher"), plan[0] * plan[1]
     count = steps // every + (steps > 1)
     assert len(lines) == count and all("teacher" in line for line in lines), (
-        f"{steps} steps of a teacher, logged every {every}: {lines}; expected {count} lines that name it"
+        f"{steps} steps of a teacher, logged every {every}: {lines}; expected {count} lines with `teacher`"
     )
-    students = [line for line in lines if matcher(STEP).match(line) or matcher(EPOCH).match(line)]
-    assert_equal("lines about a teacher in the student's format", students, [])
+    student_lines = [line for line in lines if matcher(STEP).match(line) or matcher(EPOCH).match(line)]
+    assert_equal("lines about a teacher in the format of the student", student_lines, [])
 
 
-UNITS = {0.5: (60, "30 s"), 1.2: (99, "119 s"), 1.5: (80, "2 min"), 7.0: (1028, "120 min"), 7.5: (960, "2.0 h")}
-"""Seconds of a step, with the steps after it and the time that these take."""
+ESTIMATES = {0.5: (60, "30 s"), 1.2: (99, "119 s"), 1.5: (80, "2 min"), 7.0: (1028, "120 min"), 7.5: (960, "2.0 h")}
+"""By seconds of a step: the number of remaining steps, and the printed estimate of their time."""
 
 
 @given(
-    seconds=st.sampled_from(sorted(UNITS)),
+    seconds=st.sampled_from(sorted(ESTIMATES)),
     taken=st.integers(0, 50),
     earlier=st.sampled_from([0.0, 9.75, 3600.0]),
     compilation=st.none() | st.sampled_from([0.0, 90.0]),
@@ -108,54 +108,58 @@ UNITS = {0.5: (60, "30 s"), 1.2: (99, "119 s"), 1.5: (80, "2 min"), 7.0: (1028, 
 def falsify_first_step_is_followed_by_an_estimate(
     subject: Any, seconds: float, taken: int, earlier: float, compilation: float | None
 ) -> None:
-    """taken, earlier: steps before this run, and their seconds. compilation: seconds added to the first step."""
-    (left, words), stream, compiles = UNITS[seconds], io.StringIO(), compilation is not None
-    plan = (1, taken + 1 + compiles + left)
+    """Check the line after the first step, or after the first two steps of a run that compiles.
+
+    taken, earlier: number of steps before the run was resumed, and their seconds. compilation: seconds that compiling
+    adds to the first step; None without compilation.
+    """
+    (remaining, words), stream, compiles = ESTIMATES[seconds], io.StringIO(), compilation is not None
+    plan = (1, taken + 1 + compiles + remaining)
     callback = subject.ProgressCallback(0, lines=Lines(stream), compiles=compiles)
     callback.on_train_begin(context(plan, taken, None, earlier))
-    for step in range(taken if taken else 1, taken + 4):  # a resumed run ends its saved step first
+    for step in range(taken if taken else 1, taken + 4):  # a resumed run first repeats the end of the saved step
         elapsed = seconds * (step - taken) + (compilation or 0.0) * (step > taken)
         callback.on_step_end(context(plan, step, 1.0, earlier + elapsed))
     form, expected = (NEXT_STEP, COMPILED_STEP + "\n") if compiles else (FIRST_STEP, "")
     expected = expected.format(seconds=seconds + (compilation or 0.0))
-    expected += form.format(seconds=seconds, left=left, duration=words) + "\n"
-    assert_equal(f"the output after the first steps, {taken + 1} of {plan[1]} and on", stream.getvalue(), expected)
+    expected += form.format(seconds=seconds, left=remaining, duration=words) + "\n"
+    assert_equal(f"output of the steps from {taken + 1} of {plan[1]} on", stream.getvalue(), expected)
 
 
-class Stream(io.StringIO):
-    """A stream that notes writes and flushes."""
+class RecordingStream(io.StringIO):
+    """A stream that records writes and flushes as events."""
 
-    def __init__(self, notes: list[str]) -> None:
+    def __init__(self, events: list[str]) -> None:
         super().__init__()
-        self.notes = notes
+        self.events = events
 
     def write(self, text: str) -> int:
-        self.notes.append("written")
+        self.events.append("written")
         return super().write(text)
 
     def flush(self) -> None:
-        self.notes.append("flushed")
+        self.events.append("flushed")
 
 
-class Spy:
-    """A context that notes every attribute that is read, except the step."""
+class RecordingContext:
+    """A context that records every read of an attribute, except the step, as an event."""
 
-    def __init__(self, step: int, notes: list[str]) -> None:
-        self.step, self.__notes = step, notes
+    def __init__(self, step: int, events: list[str]) -> None:
+        self.step, self.__events = step, events
 
     def __getattr__(self, name: str) -> Any:
-        self.__notes.append(f"{name} was read")
+        self.__events.append(f"{name} was read")
         return {} if name == "metrics" else 1.0
 
 
-@given(every=st.integers(0, 1000), times=st.integers(1, 1000), more=st.integers(0, 2))
-def falsify_unlogged_step_does_no_work(subject: Any, every: int, times: int, more: int) -> None:
-    notes, step = list[str](), max(every, 1) * times + more
-    subject.ProgressCallback(every, lines=Lines(Stream(notes))).on_step_end(Spy(step, notes))
+@given(every=st.integers(0, 1000), times=st.integers(1, 1000), offset=st.integers(0, 2))
+def falsify_unlogged_step_does_no_work(subject: Any, every: int, times: int, offset: int) -> None:
+    events, step = list[str](), max(every, 1) * times + offset
+    subject.ProgressCallback(every, lines=Lines(RecordingStream(events))).on_step_end(RecordingContext(step, events))
     if every and step % every == 0:
-        assert {"flushed", "loss was read"} <= set(notes), f"step {step}, logged every {every}: only {notes}"
+        assert {"flushed", "loss was read"} <= set(events), f"step {step}, logged every {every}: only {events}"
     else:
-        assert not notes, f"step {step}, logged every {every}, is not logged, but {notes}"
+        assert not events, f"step {step}, logged every {every}: {events}; expected no event"
 
 
 @given(
@@ -170,10 +174,10 @@ def falsify_patterns_parse_their_lines(subject: Any, name: str, count: int, real
     line = run_lines.woven(form, numbers)
     match = pattern.fullmatch(line)
     assert match is not None, f"{pattern.pattern!r} does not match {line!r}"
-    written = {field: number for (field, _), number in zip(fields, numbers, strict=True)}
-    assert_equal(f"numbers of {line!r}", match.groupdict(), written)
-    for wrong in run_lines.changed(form, numbers):
-        assert pattern.fullmatch(wrong) is None, f"{pattern.pattern!r} matches {wrong!r} too"
+    expected = {field: number for (field, _), number in zip(fields, numbers, strict=True)}
+    assert_equal(f"numbers of {line!r}", match.groupdict(), expected)
+    for changed in run_lines.changed(form, numbers):
+        assert pattern.fullmatch(changed) is None, f"{pattern.pattern!r} matches the changed line {changed!r}"
 
 
 LOGGED = ("loss", "hard_loss", "soft_loss", "kl_at_1", "student_perplexity", "teacher_perplexity")
@@ -208,11 +212,11 @@ def falsify_evaluation_line(subject: Any, step: int, metrics: dict[str, float]) 
 
 
 def _assert_command_logs(subject: Any, every: int, **variables: str) -> None:
-    """Assert the attachment line first, then a line for each due step and each epoch with the loss of its event."""
+    """Assert the attachment line, and then a line for every due step and every epoch, with the losses of the trace."""
     with place() as where:
         trace = where.root / "trace.jsonl"
         ended = invoked(subject, where, *where.flags(epochs=7, log_every=None, trace=trace), **variables)
-        assert ended.exit_code == 0, f"with {variables} the command ended with {ended.exit_code}: {ended.output}"
+        assert ended.exit_code == 0, f"with {variables}, the exit code is {ended.exit_code}: {ended.output}"
         events = read_trace(trace)
     total, expected = planned(epochs=7), [ATTACHED.format(every=every)]
     for event in events:
@@ -221,8 +225,8 @@ def _assert_command_logs(subject: Any, every: int, **variables: str) -> None:
         if event["event"] == "on_epoch_end":
             expected.append(run_lines.start(EPOCH, epoch=event["epoch"], epochs=7, loss=event["loss"]))
     assert_equal("steps of the run", len(steps_of(events)), total)
-    lines = [line for line in ended.stdout.splitlines() if any(matcher(x).match(line) for x in (ATTACHED, STEP, EPOCH))]
-    # The trace has no time of an epoch as it is printed.
+    lines = [line for line in ended.stdout.splitlines() if any(matcher(f).match(line) for f in (ATTACHED, STEP, EPOCH))]
+    # The trace does not have the printed time of an epoch, so the time is not compared.
     lines = [line[: match.start("elapsed_s")] if (match := matcher(EPOCH).fullmatch(line)) else line for line in lines]
     assert_equal(f"lines, logged every {every}", lines, expected)
 
@@ -246,14 +250,14 @@ def falsify_user_callbacks_are_called_after_progress(subject: Any) -> None:
         def on_step_end(self, context: Any) -> None:
             called.append((context.step, stream.getvalue().splitlines()[-2:]))
 
-    with place() as where, redirect_stdout(stream):  # where the lines go by default
+    with place() as where, redirect_stdout(stream):  # the default stream of the lines
         subject.distill(Settings(**where.settings(log_every=2, max_steps=6)), callbacks=[LastLine()])
     lines = stream.getvalue().splitlines()
     assert_equal(f"attachment lines in {lines}", lines.count(ATTACHED.format(every=2)), 1)
     assert_equal("steps at which the user's callback is called", [step for step, _ in called], [1, 2, 3, 4, 5, 6])
     for step, last in called:
         written = any(matcher(STEP, step=step, total=6).fullmatch(line) for line in last)
-        assert step % 2 or written, f"at step {step} the last lines are {last}; expected the line of that step"
+        assert step % 2 or written, f"at step {step} the last lines are {last}; expected the line of step {step}"
 
 
 @given(log_every=st.integers(0, 3), eval_every=st.integers(0, 3), epochs=st.integers(1, 2))
@@ -276,7 +280,7 @@ def falsify_loggers_get_the_values_of_the_metrics_file(
         def end(self) -> None:
             self.calls.append(("end", None))
 
-    recorder, others = Recorder(), Recorder()
+    recorder, rank_1 = Recorder(), Recorder()
     with scratch() as directory:
         settings = small(directory, out=directory / "out", log_every=log_every, eval_every=eval_every, epochs=epochs)
         run(reference_trainer, settings, callbacks=[recorder])
@@ -289,9 +293,9 @@ def falsify_loggers_get_the_values_of_the_metrics_file(
     case = f"logged every {log_every} and evaluated every {eval_every} steps"
     assert_equal(f"calls {case}", [name for name, _ in recorder.calls], ["begin", *due, "end"])
     assert_equal(f"settings {case}", recorder.calls[0][1], settings.json_values())
-    for (step, seen), (_, wanted) in zip(recorder.calls[1:-1], expected, strict=True):
-        assert_equal(f"values of step {step}, {case}", seen, wanted)
+    for (step, seen), (_, values) in zip(recorder.calls[1:-1], expected, strict=True):
+        assert_equal(f"values of step {step}, {case}", seen, values)
     other_rank = context((1, 1), 1, 1.0, metrics={"loss": 1.0}, rank=1, world_size=2)
-    for hook in (others.on_train_begin, others.on_step_end, others.on_train_end):
+    for hook in (rank_1.on_train_begin, rank_1.on_step_end, rank_1.on_train_end):
         hook(other_rank)
-    assert_equal("calls of a logger on rank 1", others.calls, [])
+    assert_equal("calls of a logger on rank 1", rank_1.calls, [])

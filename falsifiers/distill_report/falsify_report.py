@@ -1,6 +1,6 @@
 """Attacks on the last lines of runs, on the verdict of a smoke run, and on its comparison of gradients.
 
-Lines are parsed with independent regular expressions and exact fractions.
+Lines are parsed with independent regular expressions, and compared with exact fractions.
 """
 
 import math
@@ -25,30 +25,33 @@ from reference_trainer import Action, Check, MetricSum, SmokeError, TrainResult,
 from reference_trainer.pipeline.report import DistillResult
 
 SUMMARY = matcher(run_lines.SMOKE_SUMMARY)
-USUAL: dict[str, Any] = {"initial_loss": 2.0, "final_loss": 1.0, "best_loss": 0.5, "finite": True}
-USUAL |= {"steps_completed": 9, "tokens": 12345, "elapsed_s": 4.0, "stopped": False}
+RESULT: dict[str, Any] = {"initial_loss": 2.0, "final_loss": 1.0, "best_loss": 0.5, "finite": True}
+RESULT |= {"steps_completed": 9, "tokens": 12345, "elapsed_s": 4.0, "stopped": False}
 LOSSES = st.floats(0, 1e6) | st.sampled_from([math.nan, math.inf])
 COUNTS = st.integers(1, 10**9)
-RAN = {"steps_completed": st.integers(1, 10**6), "elapsed_s": st.floats(1e-3, 1e7), "tokens": COUNTS}
-RAN |= dict.fromkeys(["initial_loss", "final_loss", "best_loss"], LOSSES)
-ENDED = {"steps_completed": st.integers(0, 10**6), "elapsed_s": st.floats(0, 1e6), "tokens": st.integers(0, 10**12)}
-ENDED["stopped"] = st.booleans()
+SMOKE = {"steps_completed": st.integers(1, 10**6), "elapsed_s": st.floats(1e-3, 1e7), "tokens": COUNTS}
+SMOKE |= dict.fromkeys(["initial_loss", "final_loss", "best_loss"], LOSSES)
+FIELDS = {"steps_completed": st.integers(0, 10**6), "elapsed_s": st.floats(0, 1e6), "tokens": st.integers(0, 10**12)}
+FIELDS["stopped"] = st.booleans()
 
 
 def _assert_number(name: str, text: str, exact: float | Fraction) -> None:
-    """Assert that text is the number, rounded to its decimals; relative errors of 1e-12 before that are allowed."""
-    is_close = text == str(exact)  # the only form of a number that is not finite
+    """Assert that `text` is the number, rounded to the decimals of `text`.
+
+    Before rounding, relative errors of 1e-12 are allowed.
+    """
+    is_close = text == str(exact)  # for nan and inf
     if math.isfinite(exact):
         half = Fraction(1, 2 * 10 ** len(text.partition(".")[2]))
         is_close = abs(Fraction(text) - Fraction(exact)) <= half + abs(Fraction(exact)) / 10**12
     assert is_close, f"{name} is printed as {text}; expected {float(exact)}"
 
 
-@given(fields=st.fixed_dictionaries(RAN), project_to_steps=COUNTS | st.just(50000), planned_steps=COUNTS)
+@given(fields=st.fixed_dictionaries(SMOKE), project_to_steps=COUNTS | st.just(50000), planned_steps=COUNTS)
 def falsify_summary_reports_exact_numbers(
     subject: Any, fields: dict[str, Any], project_to_steps: int, planned_steps: int
 ) -> None:
-    lines = subject.summary(TrainResult(**{**USUAL, **fields}), project_to_steps, planned_steps)
+    lines = subject.summary(TrainResult(**{**RESULT, **fields}), project_to_steps, planned_steps)
     first, second = SUMMARY.fullmatch(lines[0]), matcher(run_lines.SMOKE_PROJECTION).fullmatch(lines[1])
     third = matcher(run_lines.SMOKE_PLANNED, steps=planned_steps).fullmatch(lines[2])
     assert first and second and third, f"{lines} do not have the documented format"
@@ -77,10 +80,11 @@ def falsify_lines_are_in_order(subject: Any, device: str, n: int, project_to_ste
         re.compile("smoke check: go"),
         re.compile(re.escape(run_lines.SMOKE_END)),
     ]
-    places = [[number for number, line in enumerate(lines) if form.fullmatch(line)] for form in forms]
-    assert all(len(numbers) == 1 for numbers in places), f"of {forms}, in this order, {places} are in {lines}"
-    order = [number for (number,) in places]
-    assert order == sorted(order) and order[-1] == len(lines) - 1, f"the order of {forms} is {order} in {lines}"
+    matches = [[number for number, line in enumerate(lines) if form.fullmatch(line)] for form in forms]
+    assert all(len(numbers) == 1 for numbers in matches), f"{forms} match the lines {matches} of {lines}"
+    order = [number for (number,) in matches]
+    is_ordered = order == sorted(order) and order[-1] == len(lines) - 1
+    assert is_ordered, f"{forms} match the lines {order} of {lines}; expected increasing numbers up to the last line"
     assert order[3] == order[2] + 1, f"a line is printed between summary and projection: {lines}"
 
 
@@ -88,14 +92,14 @@ def falsify_run_without_steps_is_an_error(subject: Any, device: str) -> None:
     with place() as where:
         before = where.listing()
         stop = acting(lambda: Action.STOP, "on_train_begin")
-        ran = distilled(subject, where, device=device, smoke=5, callbacks=[stop])
+        outcome = distilled(subject, where, device=device, smoke=5, callbacks=[stop])
         assert_equal("changed files", changes(before, where.listing()), [])
-    assert isinstance(ran.error, SmokeError), f"no step ran and the run ended with {ran.error!r}"
-    assert re.search(r"\b0\b", str(ran.error)), f"the error does not have the number of steps, 0: {ran.error}"
-    assert_equal("lines without a step", ran.starting_with("[SMOKE]"), [])
+    assert isinstance(outcome.error, SmokeError), f"a run without steps ends with {outcome.error!r}"
+    assert re.search(r"\b0\b", str(outcome.error)), f"no 0, the number of steps, in the error: {outcome.error}"
+    assert_equal("smoke lines of a run without steps", outcome.starting_with("[SMOKE]"), [])
 
 
-WHOLE = re.compile(r"([0-9]+) steps in ([0-9]+\.[0-9])s \(([0-9]+\.[0-9]{2}) step/s, ([0-9,]+) (byte|token)s/s\): (.*)")
+LINE = re.compile(r"([0-9]+) steps in ([0-9]+\.[0-9])s \(([0-9]+\.[0-9]{2}) step/s, ([0-9,]+) (byte|token)s/s\): (.*)")
 HELD_BACK = st.dictionaries(
     st.sampled_from(["hard_loss", "kl_at_1", "agreement", "accuracy"]), st.tuples(st.floats(0, 1e9), COUNTS)
 )
@@ -103,28 +107,28 @@ HELD_BACK = st.dictionaries(
 
 @given(
     losses=st.none() | st.tuples(*[st.floats(0, 1e6) | st.just(math.inf)] * 2),
-    ran=st.fixed_dictionaries(ENDED),
+    fields=st.fixed_dictionaries(FIELDS),
     held_back=HELD_BACK,
     unit=st.sampled_from(["byte", "token"]),
 )
 def falsify_result_lines_report_the_run(
-    subject: Any, losses: tuple[float, float] | None, ran: dict[str, Any], held_back: dict[str, Any], unit: str
+    subject: Any, losses: tuple[float, float] | None, fields: dict[str, Any], held_back: dict[str, Any], unit: str
 ) -> None:
     first, last = losses or (None, None)
     metrics = {name: MetricSum(total, count) for name, (total, count) in held_back.items()}
-    result = TrainResult(**{**USUAL, **ran, "initial_loss": first, "final_loss": last})
+    result = TrainResult(**{**RESULT, **fields, "initial_loss": first, "final_loss": last})
     line, *lines = subject.result_lines(result, metrics, Path("a/place"), unit)
-    match, steps, elapsed_s = WHOLE.fullmatch(line), ran["steps_completed"], ran["elapsed_s"]
+    match, steps, elapsed_s = LINE.fullmatch(line), fields["steps_completed"], fields["elapsed_s"]
     assert match, f"{line!r} does not have the documented format"
     assert_equal("steps, time, unit", (match[1], match[2], match[5]), (str(steps), f"{elapsed_s:.1f}", unit))
     seconds = Fraction(max(elapsed_s, 1e-9))
     _assert_number("steps per second", match[3], steps / seconds)
-    _assert_number(f"{unit}s per second", match[4].replace(",", ""), ran["tokens"] / seconds)
+    _assert_number(f"{unit}s per second", match[4].replace(",", ""), fields["tokens"] / seconds)
     text = "distillation loss {:.4f} to {:.4f}".format(*losses) if losses else "no token was scored"
-    assert_equal("the end of the line", match[6], text + ", stopped by a callback" * ran["stopped"])
-    per = dict.fromkeys(("hard_loss", "kl_at_1"), f" nats per {unit}")
+    assert_equal("the end of the line", match[6], text + ", stopped by a callback" * fields["stopped"])
+    units = dict.fromkeys(("hard_loss", "kl_at_1"), f" nats per {unit}")
     expected = [
-        f"held-back {name}: {total / count:.4f}{per.get(name, '')} over {count}{f' {unit}s' * (name != 'accuracy')}"
+        f"held-back {name}: {total / count:.4f}{units.get(name, '')} over {count}{f' {unit}s' * (name != 'accuracy')}"
         for name, (total, count) in held_back.items()
     ]
     if "hard_loss" in held_back:
@@ -133,27 +137,27 @@ def falsify_result_lines_report_the_run(
     assert_equal("the last lines", lines, [*expected, "wrote a/place"])
 
 
-# Losses of a batch before and after a run: of a learning rate that ruins the student, and of good ones.
-RISEN = [(5.61, 9.86), (0.0, 14.67), (2.0, math.nan), (math.inf, math.nan)]
-FALLEN = [(5.61, 3.05), (5.61, 5.7), (0.0, 0.01), (3.0, 3.0)]
+# Losses of a batch before and after a run that ruins the student, and after a useful run.
+BAD_LOSSES = [(5.61, 9.86), (0.0, 14.67), (2.0, math.nan), (math.inf, math.nan)]
+GOOD_LOSSES = [(5.61, 3.05), (5.61, 5.7), (0.0, 0.01), (3.0, 3.0)]
 
 
 @given(
     finite=st.booleans(),
     difference=st.sampled_from([0.0, 1e-16, 1e-11, 1e-10, 1.1e-10, 1e-9, 0.5, math.nan, math.inf]),
     initial=st.sampled_from([2.0, None]),
-    losses=st.sampled_from([*RISEN, *FALLEN]),
+    losses=st.sampled_from([*BAD_LOSSES, *GOOD_LOSSES]),
 )
 def falsify_verdict_needs_every_check(
     subject: Any, finite: bool, difference: float, initial: float | None, losses: tuple[float, float]
 ) -> None:
-    result = TrainResult(**{**USUAL, "finite": finite, "initial_loss": initial})
+    result = TrainResult(**{**RESULT, "finite": finite, "initial_loss": initial})
     checks = subject.checks(result, losses, difference, torch.device("cpu"))
-    expected = [finite and initial is not None, losses in FALLEN, difference <= 1e-10, True]
-    case = f"finite {finite}, first loss {initial}, {losses}, gradient off by {difference}: {checks}"
+    expected = [finite and initial is not None, losses in GOOD_LOSSES, difference <= 1e-10, True]
+    case = f"finite {finite}, first loss {initial}, {losses}, gradient difference {difference}: {checks}"
     assert_equal(case, [check.passed for check in checks], expected)
-    names = all(name in check.says for name, check in zip(("loss", "first batch", "gradient"), checks, strict=False))
-    assert names, f"{case}; they do not name what they check"
+    named = all(name in check.says for name, check in zip(("loss", "first batch", "gradient"), checks, strict=False))
+    assert named, f"{case}; expected the words loss, first batch and gradient"
     lines = [f"smoke check: {'ok' if check.passed else 'NOT OK'}: {check.says}" for check in checks]
     lines += [f"smoke check: {'go' if all(expected) else 'no-go'}", run_lines.SMOKE_END]
     assert_equal(case, list(subject.verdict(checks)), lines)
@@ -167,20 +171,20 @@ def falsify_peak_memory_is_reported(subject: Any, device: str) -> None:
     seen = subject.peak_memory_bytes(tensor.device)
     if device == "cpu":
         mark = re.search(r"VmHWM:\s+([0-9]+) kB", Path("/proc/self/status").read_text())
-        assert mark, "the kernel states no high-water mark"
+        assert mark, "/proc/self/status has no VmHWM"
         low, high = (share * int(mark[1]) * 1024 + margin for share, margin in ((0.9, -2 * MIB), (1.1, 2 * MIB)))
     else:
         low, high = 64 * MIB, torch.cuda.memory_stats(device)["reserved_bytes.all.peak"]
-    assert low <= seen <= high, f"the peak on {device} is reported as {seen} bytes; expected {low} to {high}"
-    *_, check = subject.checks(TrainResult(**USUAL), (2.0, 1.0), 0.0, tensor.device)
+    assert low <= seen <= high, f"the reported peak on {device} is {seen} bytes; expected {low} to {high}"
+    *_, check = subject.checks(TrainResult(**RESULT), (2.0, 1.0), 0.0, tensor.device)
     size = re.search(r"memory ([0-9,]+) MiB", str(check.says))
-    assert size and check.passed is True, f"expected the peak memory in MiB, which never is a no-go: {check}"
+    assert size and check.passed is True, f"expected a passed check with the peak memory in MiB: {check}"
     mib = int(size[1].replace(",", ""))
-    assert low / MIB - 1 <= mib <= high / MIB + 1, f"{mib} MiB are reported; the peak is {low} to {high} bytes"
+    assert low / MIB - 1 <= mib <= high / MIB + 1, f"the check has {mib} MiB; expected {low} to {high} bytes"
 
 
 def falsify_diverged_run_is_a_no_go(subject: Any, device: str) -> None:
-    """At a learning rate of a million, teacher or student diverges."""
+    """With a learning rate of a million, the teacher or the student diverges."""
     for teacher_steps in (1, 4):
         with place() as where:
             before = where.listing()
@@ -190,67 +194,69 @@ def falsify_diverged_run_is_a_no_go(subject: Any, device: str) -> None:
         lines = ended.output.splitlines()
         last = [line for line in lines if line.startswith("smoke")][-3:]
         assert_equal(f"exit code after {lines}", ended.exit_code, 1)
-        assert len(last) == 3 and "finite" in last[0] and "no-go" in last[1], f"the last lines are {last}"
+        assert len(last) == 3 and "finite" in last[0] and "no-go" in last[1], f"the last smoke lines: {last}"
         assert not any(line.startswith("[SMOKE]") for line in lines), f"a diverged run has a summary: {lines}"
 
 
 @given(passed=st.lists(st.booleans(), max_size=3), smoke=st.booleans())
 def falsify_verdict_is_the_exit_code_of_a_smoke_run(subject: Any, passed: list[bool], smoke: bool) -> None:
-    nothing: Any = None
+    no_model: Any = None
     checks = tuple(Check(value, "a check") for value in passed)
-    result: dict[str, Any] = {"train": TrainResult(**USUAL), "output": Path("out"), "held_back": {}, "checks": checks}
-    done = DistillResult(**result, student=nothing, teacher=nothing)
+    result: dict[str, Any] = {"train": TrainResult(**RESULT), "output": Path("out"), "held_back": {}, "checks": checks}
+    outcome = DistillResult(**result, student=no_model, teacher=no_model)
     with place() as where:
-        ended = invoked(subject, where, *(["--smoke", "3"] if smoke else []), run=lambda settings, *, lines: done)
+        ended = invoked(subject, where, *(["--smoke", "3"] if smoke else []), run=lambda settings, *, lines: outcome)
     case = f"smoke {smoke}, checks that passed {passed}"
     assert_equal(f"{case}: exit code", ended.exit_code, 1 if smoke and not all(passed) else 0)
-    assert (ended.output == "") is smoke, f"{case}: the command printed {ended.output!r}"
+    assert (ended.output == "") is smoke, f"{case}: the output is {ended.output!r}; only a smoke run prints nothing"
 
 
 FORWARD_KL = ("forward_kl", 0.5)
-# One scored position, whose gradient is smaller than its terms.
+# One scored position, where the norm of the gradient is smaller than the norm of its terms.
 ONE_ROW = KdCase(torch.zeros(1, 1, 2), torch.zeros(1, 1, 2), torch.zeros(1, 1, dtype=torch.int64), ce_weight=1.0)
 
 
-@example(case=ONE_ROW, named=FORWARD_KL, off=0.5, asking=False, integers=torch.int64)
+@example(case=ONE_ROW, divergence=FORWARD_KL, error=0.5, requires_grad=False, integers=torch.int64)
 @given(
     case=kd_cases(dtype=torch.float32, banned=ANYWHERE) | kd_cases(dtype=torch.float64, banned=ANYWHERE),
-    named=NAMED,
-    off=st.sampled_from([0.0, 1e-6, 0.5, 3.0]),
-    asking=st.booleans(),
+    divergence=NAMED,
+    error=st.sampled_from([0.0, 1e-6, 0.5, 3.0]),
+    requires_grad=st.booleans(),
     integers=st.sampled_from([torch.int64, torch.int32]),
 )
 def falsify_difference_is_relative(
-    subject: Any, device: str, case: KdCase, named: tuple[str, float], off: float, asking: bool, integers: torch.dtype
+    subject: Any, device: str, case: KdCase, divergence: Any, error: float, requires_grad: bool, integers: torch.dtype
 ) -> None:
-    """off: the error of one element of the gradient; asking: the caller's logits require a gradient."""
-    assume(not case.kd_weight or case.but(ce_weight=0.0, divergence=named[0], beta=named[1]).oracle_nats() < math.inf)
+    """divergence: name and beta. error: added to one element of the gradient. requires_grad: of the caller's logits."""
+    name, beta = divergence
+    # An infinite loss has no gradient.
+    assume(not case.kd_weight or case.but(ce_weight=0.0, divergence=name, beta=beta).oracle_nats() < math.inf)
 
-    def wrong(*tensors: Tensor, **settings: Any) -> Tensor:
-        assert_equal("divergence and beta of the closed form", (settings["divergence"], settings["beta"]), named)
+    def gradient_with_error(*tensors: Tensor, **settings: Any) -> Tensor:
+        assert_equal("divergence and beta of the closed form", (settings["divergence"], settings["beta"]), divergence)
         gradient = kd_logit_gradient(*tensors, **settings)
-        gradient.view(-1)[:1] += off
+        gradient.view(-1)[:1] += error
         return gradient
 
-    student = case.student.clone().to(device).requires_grad_(asking)
-    # Arguments that are the defaults are left out.
-    options = zip(("divergence", "beta"), named, FORWARD_KL, strict=True)
-    changed: dict[str, Any] = {name: value for name, value, default in options if value != default}
+    student = case.student.clone().to(device).requires_grad_(requires_grad)
+    # Defaults are not passed.
+    options = zip(("divergence", "beta"), divergence, FORWARD_KL, strict=True)
+    changed: dict[str, Any] = {key: value for key, value, default in options if value != default}
     seen = subject.relative_difference(
         *(student, case.teacher.to(device), case.labels.to(device, integers)),
         **case.settings,
         **changed,
-        **({"gradient": wrong} if off else {}),
+        **({"gradient": gradient_with_error} if error else {}),
     )
     terms = (case.ce_weight + case.kd_weight * case.temperature) * math.sqrt(max(1, int(case.scored.sum())))
-    scale = max(float(case.but(divergence=named[0], beta=named[1]).oracle_gradient().norm()), terms)
-    expected = off / scale if scale else math.inf if off else 0.0
+    scale = max(float(case.but(divergence=name, beta=beta).oracle_gradient().norm()), terms)
+    expected = error / scale if scale else math.inf if error else 0.0
     assert type(seen) is float, f"the difference is a {type(seen).__name__}; expected a float"
     assert seen == expected or abs(seen - expected) <= subject.AGREE * (1 + expected) < math.inf, (
-        f"a gradient that is off by {off} in one element differs by {seen}; expected {expected}: {off} divided by "
-        f"the gradient's norm, or by {terms:.3g}, the norm of its terms, where that is larger"
+        f"relative difference of a gradient with an error {error} in one element: {seen}; expected {expected}, the "
+        f"error divided by the larger of the norm of the gradient and {terms:.3g}, the norm of its terms"
     )
-    assert student.requires_grad is asking and student.grad is None, "the caller's logits took part in the derivative"
+    assert student.requires_grad is requires_grad and student.grad is None, "the call changed the caller's logits"
 
 
 def falsify_gradcheck_accepts_the_trainers_gradient(subject: Any, device: str) -> None:
@@ -259,5 +265,5 @@ def falsify_gradcheck_accepts_the_trainers_gradient(subject: Any, device: str) -
     *lines, last = ended.output.splitlines()
     temperatures = [0.25, 1.0, 2.0, 4.0, 20.0]
     missing = [x for x in temperatures if not any(line.startswith(f"temperature {x:5.2f}:") for line in lines)]
-    assert not missing, f"the temperatures {missing} are not compared: {lines}"
+    assert not missing, f"no line for the temperatures {missing}: {lines}"
     assert last.startswith(f"agree on {device}"), f"the last line is {last!r}; expected 'agree on {device}'"

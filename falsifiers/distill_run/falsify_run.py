@@ -1,4 +1,7 @@
-"""Attacks on a whole distillation: models, numbers, process, files, manifest. The first are predicates of `distil`."""
+"""Attacks on a whole distillation: models, numbers, process, files, manifest.
+
+Falsifiers with the argument `run` check the record of `reference_run.distil`.
+"""
 
 import hashlib
 import io
@@ -30,7 +33,7 @@ from falsifiers.support import decoder_oracle as oracle
 from falsifiers.support.assertions import assert_equal, refusal
 from falsifiers.support.run_lines import ATTACHED, matcher
 from falsifiers.support.run_record import RunRecord
-from falsifiers.support.runs import SMALL, acting, file_digests, refused, run, scratch, small
+from falsifiers.support.runs import SMALL, acting, file_digests, refused, run, scratch, small, unchanged_files
 from reference_trainer import Batch, DataError, Lines
 from reference_trainer.data.text import ShuffledBatches
 from reference_trainer.distillation.objective import IGNORE_INDEX
@@ -38,16 +41,16 @@ from reference_trainer.distillation.objective import IGNORE_INDEX
 
 def falsify_student_learns(run: RunRecord) -> None:
     first, last = (run.result["train"][f"{name}_loss"] for name in ("initial", "final"))
-    assert last < 0.75 * first, f"the loss went from {first:.4f} to {last:.4f}"
+    assert last < 0.75 * first, f"the loss went from {first:.4f} to {last:.4f}; expected below 75 %"
     (before, _), (after, _) = (held_back_of(run, student) for student in ("untrained", "out"))
     for name in before:
-        assert after[name] < 0.9 * before[name], f"held-back {name} went from {before[name]} to {after[name]}"
+        assert after[name] < 0.9 * before[name], f"held-back {name}: {before[name]}, then {after[name]}; limit 90 %"
     untrained, trained = weights_of(run, "untrained"), weights_of(run, "out")
     assert_equal("exported tensors", sorted(trained), sorted(untrained))
     for name, weights in untrained.items():
-        # Each tensor moves by a thousand times what rounding it to float32 could.
+        # Every tensor must move by more than 1000 times the rounding of its values to float32.
         change, rounding = np.linalg.norm(trained[name] - weights), np.linalg.norm(weights) * 2.0**-24
-        assert change > 1000 * rounding, f"{name} moved by {change:.3g}; rounding alone is {rounding:.3g}"
+        assert change > 1000 * rounding, f"{name} moved by {change:.3g}; expected more than 1000 * {rounding:.3g}"
 
 
 def falsify_first_loss_follows_settings(run: RunRecord) -> None:
@@ -59,7 +62,7 @@ def falsify_first_loss_follows_settings(run: RunRecord) -> None:
     expected = (CHOSEN["ce_weight"] * hard + CHOSEN["kd_weight"] * tau**2 * soft) / count
     seen = run.result["train"]["initial_loss"]
     # float32 logits, and 256 terms of float32 arithmetic a byte, stay within 1e-5 of a few nats.
-    assert math.isclose(seen, expected, rel_tol=1e-5), f"the first loss is {seen:.7f}; the settings' is {expected:.7f}"
+    assert math.isclose(seen, expected, rel_tol=1e-5), f"the first loss is {seen:.7f}; expected {expected:.7f}"
     # The student's schedule spans every epoch: max_steps does not shorten it. The teacher's spans its own steps.
     planned = run.result["epochs"] * steps_per_epoch(run)
     totals = {"rates": (run.arguments["steps"], planned), "teacher_rates": (run.arguments["teacher_steps"],) * 2}
@@ -71,7 +74,7 @@ def falsify_first_loss_follows_settings(run: RunRecord) -> None:
 
 
 def _rate(step: int, total: int) -> float:
-    """Linear to the peak at the last step of the warm-up, then half a cosine down to a tenth at step `total`."""
+    """Return the rate of a step: linear to the peak in the warmup, then half a cosine to a tenth of it at `total`."""
     peak, warmup = CHOSEN["lr"], CHOSEN["warmup"]
     if step <= warmup:
         return peak * step / warmup
@@ -79,7 +82,7 @@ def _rate(step: int, total: int) -> float:
 
 
 def falsify_teacher_is_unchanged(run: RunRecord) -> None:
-    """Weight decay alone would change a parameter that is in the student's optimizer."""
+    """A teacher's tensor in the student's optimizer would change even without a gradient, by weight decay."""
     teacher = run.result["teacher"]
     moved = [name for name, digest in teacher["cached"].items() if teacher["weights"].get(name) != digest]
     assert_equal("tensors of the teacher that differ from those cached before the distillation", moved, [])
@@ -88,20 +91,22 @@ def falsify_teacher_is_unchanged(run: RunRecord) -> None:
 
 
 def falsify_seed_determines_weights(run: RunRecord) -> None:
-    """On CUDA gradients of repeated tokens are added in no fixed order; after a few steps of AdamW the difference
-    stays below 1 % of the distance from the start."""
+    """Two runs with one seed end at the same weights; the distance is relative to the distance from the start.
+
+    CUDA adds the gradients of repeated tokens in no fixed order, which changes less than 1 % in a few steps of AdamW.
+    """
     allowed, repeated = (0.0 if run.device == "cpu" else 0.01), run.result["repeated"]
     for name in ("trained", "cached", "given"):
-        assert repeated[name] <= allowed, f"a {name} teacher: {repeated[name]:.3g} of the way; allowed {allowed}"
-    assert repeated["other"] > 0.5, f"two seeds differ by only {repeated['other']:.3g} of the distance from the start"
+        assert repeated[name] <= allowed, f"{name} teacher: relative distance {repeated[name]:.3g}; allowed {allowed}"
+    assert repeated["other"] > 0.5, f"two seeds: relative distance {repeated['other']:.3g}; expected above 0.5"
 
 
 def falsify_exported_weights_equal_trained_weights(run: RunRecord) -> None:
-    assert_equal("digests", digests(load_file(run.directory / "out/model.safetensors")), run.result["student"])
+    assert_equal("exported tensors", digests(load_file(run.directory / "out/model.safetensors")), run.result["student"])
 
 
 def falsify_process_state_is_restored(run: RunRecord) -> None:
-    """Random numbers of torch, device, Python and NumPy; torch's defaults and flags; handlers, folder, environment."""
+    """Random states of torch, Python and NumPy; torch's defaults and flags; signal handlers, folder, environment."""
     state = run.result["state"]
     for name, before in state["before"].items():
         assert_equal(f"{name} after the runs", state["after"][name], before)
@@ -113,19 +118,18 @@ def falsify_held_back_metrics_match_exported_model(run: RunRecord) -> None:
     manifest = json.loads((run.directory / "out/manifest.json").read_text())["held_back"]
     reports = {"the result": run.result["held_back"]}
     reports["the manifest"] = {name: [value["sum"], value["count"]] for name, value in manifest.items()}
-    # Logits are float32, wrong by some 1e-6: a sum over many bytes is wrong by less than that share of its bytes. The
-    # divergence is the smaller number, made of the same logits.
+    # Errors of float32 logits are about 1e-6, and so are those of the nats of a byte; 1e-5 a byte is allowed.
     for where, held_back in reports.items():
-        assert set(expected) < set(held_back), f"{where} reports {sorted(held_back)}"
+        assert set(expected) < set(held_back), f"{where} has {sorted(held_back)}; expected also {sorted(expected)}"
         for name, nats in expected.items():
             seen, count = held_back[name]
             assert_equal(f"held-back bytes of {name} in {where}", count, tokens)
-            assert abs(seen - nats) <= 1e-5 * tokens, f"{where}: {name} is {seen}; recomputed in float64 it is {nats}"
+            assert abs(seen - nats) <= 1e-5 * tokens, f"{where}: {name} is {seen}; expected {nats} (recomputed)"
 
 
 @contextmanager
 def _optimizers() -> Iterator[list[dict[str, Any]]]:
-    """Yield the name of each optimizer that steps, with the constants and the parameters of its groups."""
+    """Yield a list of the optimizers that made a step: name, and constants and parameters of their groups."""
     stepped: list[dict[str, Any]] = []
 
     def note(optimizer: torch.optim.Optimizer, *_: Any) -> None:
@@ -165,9 +169,9 @@ def falsify_manifest_entries_match_run(subject: Any, device: str, elapsed_s: flo
     shape = {"vocab_size": 256, "layers": SMALL["layers"], "width": SMALL["width"], "heads": 1}
     assert_equal("config.json", config, {"model_type": "reference_trainer.decoder", **shape})
     assert_equal("the manifest", {name: manifest.get(name) for name in expected}, expected)
-    further = {"versions", "result", "held_back", "optimizer", "evaluation"}  # for the last, see `evaluation`
+    further = {"versions", "result", "held_back", "optimizer", "evaluation"}  # see the contract `evaluation`
     assert_equal("other entries of the manifest", set(manifest) - set(expected), further)
-    assert all(map(manifest["versions"].get, ("reference_trainer", "torch", "python"))), f"{manifest['versions']}"
+    assert all(map(manifest["versions"].get, ("reference_trainer", "torch", "python"))), f"{manifest['versions']=}"
     names = {parameter: f"student.{name}" for name, parameter in result.student.named_parameters()}
     groups = [
         {"parameters": [names[p] for p in group["params"]], "betas": list(group["betas"])}
@@ -184,15 +188,15 @@ def _assert_numbers(manifest: dict[str, Any], result: Any, elapsed_s: float) -> 
     for name, count in (("steps", train.steps_completed), ("tokens", train.tokens)):
         seen, expected = reported.pop(f"throughput_{name}_per_s", None), count / max(elapsed_s, 1e-9)
         assert seen is not None and math.isclose(seen, expected, rel_tol=1e-9), (
-            f"{count} {name} in {elapsed_s} s are {seen!r} per second; expected {expected}"
+            f"{count} {name} in {elapsed_s} s: throughput {seen!r} per second; expected {expected}"
         )
     assert_equal("the manifest's result", reported, asdict(train))
     held_back = {name: {"sum": metric.sum, "count": metric.count} for name, metric in result.held_back.items()}
     assert_equal("the manifest's held-back metrics", manifest["held_back"], held_back)
 
 
-class _Products(TorchDispatchMode):
-    """The dtypes of the operands of matrix products, after autocast."""
+class _ProductDtypes(TorchDispatchMode):
+    """Mode that records the dtypes of the operands of matrix products, after autocast."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -207,18 +211,18 @@ class _Products(TorchDispatchMode):
 @given(name=st.sampled_from(["bfloat16", "float32", "float64"]), saved_teacher=st.booleans())
 @example(name="float64", saved_teacher=True)
 def falsify_matrix_products_use_the_dtype(subject: Any, device: str, name: str, saved_teacher: bool) -> None:
-    """saved_teacher: the teacher is one that was saved in float32."""
+    """saved_teacher: whether the teacher is read from a float32 file, instead of trained by the run."""
     with scratch() as directory:
-        plain = run(subject, small(directory, out=directory / "one", device=device, teacher_cache=directory / "o"))
-        teacher = {"teacher": next((directory / "o").iterdir())} if saved_teacher else {}
-        with _Products() as products:
+        float32 = run(subject, small(directory, out=directory / "one", device=device, teacher_cache=directory / "c"))
+        teacher = {"teacher": next((directory / "c").iterdir())} if saved_teacher else {}
+        with _ProductDtypes() as products:
             result = run(subject, small(directory, out=directory / "two", dtype=name, device=device, **teacher))
     assert_equal("dtypes of products", set(products.dtypes), {getattr(torch, name)})
     dtypes = {parameter.dtype for parameter in result.student.parameters()}
     assert_equal(f"dtypes of weights in {name}", dtypes, {torch.float64 if name == "float64" else torch.float32})
     # bfloat16 keeps 8 bits: a loss of a few nats is off by less than 2 %.
-    apart = abs(result.train.initial_loss - plain.train.initial_loss)
-    assert apart <= 0.02 * plain.train.initial_loss, f"the first loss in {name} is {apart:.3g} from that in float32"
+    seen, expected = result.train.initial_loss, float32.train.initial_loss
+    assert abs(seen - expected) <= 0.02 * expected, f"first loss in {name}: {seen}; expected {expected} within 2 %"
 
 
 def falsify_auto_selects_an_available_device(subject: Any) -> None:
@@ -226,28 +230,23 @@ def falsify_auto_selects_an_available_device(subject: Any) -> None:
     assert_equal("the device of auto", subject.usable_device("auto").type, expected)
 
 
-@given(asked=st.sampled_from([None, 1, 3]), variable=st.booleans())
-def falsify_run_uses_one_thread_unless_asked(subject: Any, asked: int | None, variable: bool) -> None:
-    before = 2  # what torch has read from the variable, or has chosen by itself without one
+@given(threads=st.sampled_from([None, 1, 3]), variable=st.booleans())
+def falsify_run_uses_one_thread_unless_asked(subject: Any, threads: int | None, variable: bool) -> None:
+    before = 2  # from the variable if it is set, otherwise as if chosen by torch
     used, environment = set[int](), {"OMP_NUM_THREADS": str(before)} if variable else {}
-    noting, threads = acting(lambda: used.add(torch.get_num_threads())), torch.get_num_threads()
+    recorder, original = acting(lambda: used.add(torch.get_num_threads())), torch.get_num_threads()
     torch.set_num_threads(before)
     try:
         with scratch() as directory:
-            settings = small(directory, out=directory / "out", threads=asked)
-            run(subject, settings, callbacks=[noting], environment=environment)
+            settings = small(directory, out=directory / "out", threads=threads)
+            run(subject, settings, callbacks=[recorder], environment=environment)
             recorded = json.loads((settings.run.out / "manifest.json").read_text())["threads"]
         after = torch.get_num_threads()
     finally:
-        torch.set_num_threads(threads)
-    expected = asked or (before if variable else 1)
-    case = f"threads {asked}, {environment}, {before} before: used, recorded, after"
+        torch.set_num_threads(original)
+    expected = threads or (before if variable else 1)
+    case = f"threads {threads}, {environment}, {before} before: used, in the manifest, after"
     assert_equal(case, (used, recorded, after), ({expected}, expected, before))
-
-
-def _assert_nothing_changed(run_name: str, directory: Path, before: dict[str, str]) -> None:
-    changed = sorted(set(file_digests(directory).items()) ^ set(before.items()))
-    assert not changed, f"{run_name} created, changed or removed {changed}"
 
 
 @given(
@@ -266,17 +265,13 @@ def falsify_failed_run_leaves_no_files(subject: Any, event: str, fault: type[Bas
         if existing != "nothing":
             out.mkdir(parents=True)
         run(subject, small(directory, out=out if existing == "an older model" else directory / "model"))
-        before = file_digests(directory)
         settings = small(directory, out=out, force=True, seed=0)
-        try:
-            run(subject, settings, callbacks=[acting(fail, event)])
-        except fault:
-            _assert_nothing_changed(f"with {existing} in its place, a run that failed in {event}", directory, before)
-        else:
-            raise AssertionError(f"an exception in {event} is lost")
+        with unchanged_files(directory, case := f"{fault.__name__} in {event}, {existing} at the output path"):
+            message = refusal(lambda: run(subject, settings, callbacks=[acting(fail, event)]), fault)
+        assert_equal(f"{case}: exception of the run", message, "on purpose")
 
 
-TAKEN: dict[str, Callable[[Path], dict[str, Any]]] = {
+REFUSED: dict[str, Callable[[Path], dict[str, Any]]] = {
     "existing results": lambda d: {"out": d, "trace": d / "trace"},
     "a file at the output path": lambda d: {"out": d / "text"},
     "an existing trace": lambda d: {"trace": d / "model" / "config.json"},
@@ -286,14 +281,13 @@ TAKEN: dict[str, Callable[[Path], dict[str, Any]]] = {
 }
 
 
-@given(kind=st.sampled_from(list(TAKEN)))
+@given(kind=st.sampled_from(list(REFUSED)))
 def falsify_refused_run_leaves_no_files(subject: Any, kind: str) -> None:
     with scratch() as directory:
         run(subject, small(directory, out=directory / "model"))
-        settings = small(directory, **{"out": directory / "out", **TAKEN[kind](directory)})
-        before = file_digests(directory)
-        assert refused(subject, settings), f"{kind}: the run is accepted"
-        _assert_nothing_changed(f"{kind}: the refused run", directory, before)
+        settings = small(directory, **{"out": directory / "out", **REFUSED[kind](directory)})
+        with unchanged_files(directory, kind):
+            assert refused(subject, settings), f"{kind}: the run is accepted; expected a refusal"
 
 
 SPACE: list[tuple[dict[str, Any], float, bool]] = [({}, 1.5, True), ({}, 0.5, False), ({"save_every": 1}, 12.0, True)]
@@ -312,10 +306,10 @@ def falsify_run_that_does_not_fit_is_refused_at_its_start(subject: Any) -> None:
             with mock.patch.object(shutil, "disk_usage", lambda path, disk=disk: disk):
                 message = refused(subject, settings)
             case = f"with {changes or 'no checkpoints'} and {share} times the bytes of the weights"
-            assert (message == "") is fits, f"{case}, the run ends with {message or 'a model'!r}"
+            assert (message == "") is fits, f"{case}, the refusal is {message!r}; fits: {fits}"
             if not fits:
-                assert f"{free:,} bytes" in message, f"{case}, the refusal is {message!r}"
-                _assert_nothing_changed(f"{case}, the refused run", directory, before)
+                assert f"{free:,} bytes" in message, f"{case}, the refusal is {message!r}; expected {free:,} bytes"
+                assert_equal(f"{case}, files after the refusal", file_digests(directory), before)
 
 
 def falsify_teacher_progress_is_printed_every_hundred_steps(subject: Any) -> None:
@@ -367,4 +361,4 @@ def falsify_run_without_a_scored_token_is_refused(subject: Any, rows: int, kept:
             message = refusal(distillation.prepare, DataError)
         assert bool(message) is not scored, f"{rows} rows with the labels {kept}: {message or 'accepted'}"
         assert scored or f"none of the {rows} rows" in message, message
-        assert not list(directory.glob("out/*")), "a refused run, or one that is not begun, leaves files"
+        assert not list(directory.glob("out/*")), "a prepared run created files; expected none"

@@ -1,4 +1,4 @@
-"""Attacks on models that two ranks load in parts: ids of the hub, packed rows, adapters and `init_from`."""
+"""Attacks on models of which two ranks load a part each: hub ids, packed rows, adapters and `init_from`."""
 
 import io
 import json
@@ -20,6 +20,7 @@ from torch import Tensor
 
 import reference_trainer
 from falsifiers.rank_runs.falsify_runs import launcher
+from falsifiers.support.assertions import assert_equal
 from falsifiers.support.causal import conversations, word_tokenizer, write_causal
 from falsifiers.support.ranks import run_ranks
 from falsifiers.support.runs import scratch
@@ -30,11 +31,14 @@ from reference_trainer.storage.whole_weights import tensors_digest
 
 COMMIT, SEED, RANKS, LORA = "0" * 40, 3, 2, 2
 READERS = ("reference_trainer.models.loading", "transformers.modeling_utils", "safetensors.torch")
-"""The modules that read safetensors files by `safe_open`."""
+"""The modules that read safetensors files with `safe_open`."""
 
 
 class Reads:
-    """The bytes of the tensors that this process has read of safetensors files, and the weights that it looked up."""
+    """Counter of the tensor bytes that this process reads from safetensors files, and of its hub look-ups of weights.
+
+    revisions: the revisions of the look-ups.
+    """
 
     def __init__(self) -> None:
         self.bytes, self.lookups, self.revisions = 0, 0, set[Any]()
@@ -50,7 +54,7 @@ class Reads:
             self.bytes += len(content)
             return loads(content)
 
-        def cached(place: Any, name: str, **options: Any) -> Any:
+        def recording_cached_file(place: Any, name: str, **options: Any) -> Any:
             if name.endswith((".safetensors", ".index.json")):
                 self.lookups += 1
                 self.revisions.add(options.get("revision"))
@@ -61,16 +65,16 @@ class Reads:
             for module in READERS:
                 stack.enter_context(mock.patch(f"{module}.safe_open", lambda *a, **k: _File(self, safe_open(*a, **k))))
             stack.enter_context(mock.patch.object(checkpoints, "load", load))
-            stack.enter_context(mock.patch.object(utils, "cached_file", cached))
+            stack.enter_context(mock.patch.object(utils, "cached_file", recording_cached_file))
             yield
 
-    def of(self, tensor: Tensor) -> Tensor:
+    def count(self, tensor: Tensor) -> Tensor:
         self.bytes += tensor.nbytes
         return tensor
 
 
 class _File:
-    """Count the bytes that are read by indexing an open safetensors file or a tensor of it."""
+    """Wrapper of an open safetensors file, or of a slice of it, that counts the bytes of the returned tensors."""
 
     def __init__(self, reads: Reads, target: Any) -> None:
         self._reads, self._target = reads, target
@@ -88,20 +92,20 @@ class _File:
         return _File(self._reads, self._target.get_slice(name))
 
     def get_tensor(self, name: str) -> Tensor:
-        return self._reads.of(self._target.get_tensor(name))
+        return self._reads.count(self._target.get_tensor(name))
 
     def __getitem__(self, rows: Any) -> Tensor:
-        return self._reads.of(self._target[rows])
+        return self._reads.count(self._target[rows])
 
 
 def part_of(tensor: Tensor, rank: int) -> Tensor:
-    """Return the rows of a rank: equal parts but for the last."""
+    """Return the rows of a rank; all parts have the same size, except the last one."""
     size = -(-len(tensor) // RANKS)
     return tensor[rank * size : (rank + 1) * size]
 
 
 def checkpoint(directory: Path, tensors: dict[str, Tensor]) -> Path:
-    """Write a checkpoint of two ranks with these weights of a student."""
+    """Write a checkpoint of two ranks with these weights of the student, and return its directory."""
     shards = [{f"student.{name}": part_of(tensor, rank) for name, tensor in tensors.items()} for rank in range(RANKS)]
     manifest = Manifest(run_id="student", step=2, world_size=RANKS, strategy="fsdp2", conditions={}, state={})
 
@@ -112,23 +116,22 @@ def checkpoint(directory: Path, tensors: dict[str, Tensor]) -> Path:
 
 
 END = 5
-"""The end token of generation_config.json; config.json has another one."""
-
-
+"""The end token in generation_config.json; config.json has another one."""
 REVISION = "v1"
 
 
-def into_cache(directory: Path, cache: Path, name: str) -> Path:
-    """Move a model into a cache of the hub, which has no other revision of it; return its id."""
+def move_to_hub(directory: Path, cache: Path, name: str) -> Path:
+    """Move a model into a hub cache that has only one revision of it, and return its id."""
     place = cache / f"models--tiny--{name}"
     shutil.move(directory, place / "snapshots" / COMMIT)
     (place / "refs").mkdir()
-    (place / "refs" / ("main" if name == "init_from" else REVISION)).write_text(COMMIT)  # which has no setting
+    # `init_from` has no setting of a revision, so its revision is the default one.
+    (place / "refs" / ("main" if name == "init_from" else REVISION)).write_text(COMMIT)
     return Path("tiny", name)
 
 
-def into_files(directory: Path) -> None:
-    """Write the weights of a model as several files with an index."""
+def split_weights(directory: Path) -> None:
+    """Replace the weights file of a model by several files with an index."""
     from transformers import AutoModelForCausalLM
 
     AutoModelForCausalLM.from_pretrained(directory, dtype="auto").save_pretrained(directory, max_shard_size=2000)
@@ -136,13 +139,13 @@ def into_files(directory: Path) -> None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Beginning:
-    """What a run of one process begins with.
+class InitialState:
+    """The models at the start of a run of one process.
 
     Attributes:
-        weights: The weights of the files of student and teacher.
-        student: The weights that the student begins with, by name.
-        frozen: The names of its weights that are not trained.
+        weights: The tensors in the files of student and teacher.
+        student: The initial weights of the student, by name.
+        frozen: The names of the weights of the student that are not trained.
         digest: The digest of the frozen weights; None without an adapter.
         places: The directories of the models, by setting.
     """
@@ -156,8 +159,11 @@ class Beginning:
 
 def write_models(
     directory: Path, *, lora: bool, start: str | None, tied: bool, split: bool, kind: torch.dtype
-) -> Beginning:
-    """Write student, teacher, what the student begins with (`start`) and conversations."""
+) -> InitialState:
+    """Write models and conversations, and return the initial state of a run with them.
+
+    start: the form of `init_from`, or None. split: write the weights as several files. kind: dtype of the teacher.
+    """
     words = word_tokenizer()
     for name, width, dtype in (("student", 8, torch.float32), ("teacher", 12, kind)):
         write_causal(directory / name, words, width, dtype, tie_word_embeddings=tied)
@@ -165,33 +171,37 @@ def write_models(
     (directory / "chats.jsonl").write_text("\n".join(map(json.dumps, conversations(0)[:10])))
     weights = {name: load_file(directory / name / "model.safetensors") for name in ("student", "teacher")}
     for name in weights if split else ():
-        into_files(directory / name)
+        split_weights(directory / name)
     student = {f"model.{name}": tensor for name, tensor in weights["student"].items()}
     digest, frozen = None, set[str]()
     if lora:
-        whole = add_adapter(
+        adapted = add_adapter(
             load_model(directory / "student", dtype=torch.float32), Path(), rank=LORA, options={}, seed=SEED
         )
-        student, digest = dict(whole.named_parameters()), tensors_digest(frozen_weights(whole))
+        student, digest = dict(adapted.named_parameters()), tensors_digest(frozen_weights(adapted))
         frozen = {name for name, parameter in student.items() if not parameter.requires_grad}
-    if start is not None:  # other numbers in the same shapes
+    if start is not None:  # other values in the same shapes
         student = {name: tensor.flip(0) for name, tensor in student.items()}
     places = {name: directory / name for name in ("student", "teacher")}
     if start == "checkpoint":
-        more = {"model.lm_head.weight": student["model.model.embed_tokens.weight"]} if tied else {}
-        places["init_from"] = checkpoint(directory / "checkpoints", student | more)
+        head = {"model.lm_head.weight": student["model.model.embed_tokens.weight"]} if tied else {}
+        places["init_from"] = checkpoint(directory / "checkpoints", student | head)
     elif start == "model":
         model = load_model(directory / "student", dtype=torch.float32)
         model.load_state_dict(student, strict=False)
         model.model.save_pretrained(directory / "start")
         words.save_pretrained(directory / "start")
         places["init_from"] = directory / "start"
-    return Beginning(weights, student, frozen, digest, places)
+    return InitialState(weights, student, frozen, digest, places)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankRecord:
-    """A rank of a run that is prepared: its parts of the models, and what it has read."""
+    """A rank of a prepared run.
+
+    parts: its rows of the parameters, by model. frozen: names of untrained weights of the student. bytes, lookups,
+    revisions: see `Reads`. kernels: attention implementations. digest: digest of the frozen weights.
+    """
 
     parts: dict[str, dict[str, Tensor]]
     frozen: set[str]
@@ -252,14 +262,14 @@ def falsify_two_ranks_read_their_parts(
     split: bool,
     kind: torch.dtype,
 ) -> None:
-    """Every rank has its part of what a run of one process begins with, and reads no more bytes than this part has."""
-    start = None if lora else start  # an adapter begins with weights of an adapter
+    """Every rank has its part of the initial state of one process, and reads no more bytes than this part has."""
+    start = None if lora else start  # with an adapter, init_from would be another adapter
     with scratch() as directory, ExitStack() as stack:
-        beginning = write_models(directory, lora=lora, start=start, tied=tied, split=split, kind=kind)
-        places, cache = beginning.places, directory / "hub"
+        initial = write_models(directory, lora=lora, start=start, tied=tied, split=split, kind=kind)
+        places, cache = initial.places, directory / "hub"
         if is_id:
             places |= {
-                name: into_cache(place, cache, name) for name, place in places.items() if place.parent == directory
+                name: move_to_hub(place, cache, name) for name, place in places.items() if place.parent == directory
             }
         for name, value in (("HF_HUB_CACHE", str(cache)), ("HF_HUB_OFFLINE", True)):
             stack.enter_context(mock.patch(f"huggingface_hub.constants.{name}", value))
@@ -281,42 +291,41 @@ def falsify_two_ranks_read_their_parts(
         )
         records = prepare_ranks(subject, settings)
     for rank, record in enumerate(records):
-        assert_parts(rank, record, beginning, has_digest=lora or start == "model")
+        assert_parts(rank, record, initial, has_digest=lora or start == "model")
         # `init_from` has no setting of a revision.
-        asked = {REVISION, *([None] if start == "model" else [])}
+        allowed = {REVISION, *([None] if start == "model" else [])}
         where = f"rank {rank}"
-        assert record.revisions <= asked, f"{where} looks for weights at {record.revisions}; expected {asked}"
+        assert record.revisions <= allowed, f"{where} looks up weights of {record.revisions}; allowed {allowed}"
         isolated = {kernel.startswith("by_document") for kernel in record.kernels}
-        assert isolated == {documents == "pack"}, f"{where}: with rows {documents}, the attention is {record.kernels}"
+        assert isolated == {documents == "pack"}, f"{where}: the attention of rows {documents} is {record.kernels}"
 
 
-def assert_parts(rank: int, record: RankRecord, beginning: Beginning, *, has_digest: bool) -> None:
-    """Assert that a rank has its parts of the models, and has read no more.
+def assert_parts(rank: int, record: RankRecord, initial: InitialState, *, has_digest: bool) -> None:
+    """Assert that a rank has its parts of the models, and has read no more bytes.
 
     Args:
         rank: The rank.
-        record: What it has and has read.
-        beginning: What a run of one process begins with.
+        record: The record of the rank.
+        initial: The initial state of a run of one process.
         has_digest: Whether the first rank of a machine reads a whole model for its digest.
     """
-    where, weights = f"rank {rank}", beginning.weights
+    where, weights = f"rank {rank}", initial.weights
     teacher = {f"model.{name}": tensor for name, tensor in weights["teacher"].items()}
-    for name, tensors in {"student": beginning.student, "teacher": teacher}.items():
+    for name, tensors in {"student": initial.student, "teacher": teacher}.items():
         parts = record.parts[name]
-        assert parts.keys() == tensors.keys(), f"{where} has other weights of the {name}: {sorted(parts)}"
+        assert parts.keys() == tensors.keys(), f"{where}: weights of the {name}: {sorted(parts)}; not {sorted(tensors)}"
         for key, tensor in tensors.items():
             part = parts[key]
             assert part.dtype == tensor.dtype, f"{where}: {key} of the {name} is {part.dtype}; not {tensor.dtype}"
-            assert torch.equal(part, part_of(tensor, rank)), f"{where}: {key} of the {name} differs"
-    names = sorted(record.frozen)[:3], sorted(beginning.frozen)[:3]
-    assert record.frozen == beginning.frozen, f"{where}: not trained are {names[0]}; expected {names[1]}"
+            assert torch.equal(part, part_of(tensor, rank)), f"{where}: {key} of the {name} has other values"
+    names = sorted(record.frozen)[:3], sorted(initial.frozen)[:3]
+    assert record.frozen == initial.frozen, f"{where}: frozen weights {names[0]}; expected {names[1]}"
     sizes = {name: sum(tensor.nbytes for tensor in tensors.values()) for name, tensors in weights.items()}
     bound = sum(-(-len(t) // RANKS) * t[0].nbytes for tensors in weights.values() for t in tensors.values())
     if rank == 0 and has_digest:
         bound += sum(sizes.values())
-    assert record.bytes <= bound, f"{where} reads {record.bytes} bytes; its parts have {bound}, the models {sizes}"
-    assert rank == 0 or not record.lookups, f"{where} looks for weights of the hub; expected rank 0 alone"
+    assert record.bytes <= bound, f"{where} reads {record.bytes} bytes; allowed {bound} of the models with {sizes}"
+    assert rank == 0 or not record.lookups, f"{where} looks up weights {record.lookups} times; only rank 0 may"
     ends = record.end_tokens
-    assert ends == {END}, f"{where}: generation_config.json ends answers by {END}; the models by {ends}"
-    expected = beginning.digest
-    assert record.digest == expected, f"{where}: the digest of frozen weights is {record.digest}; expected {expected}"
+    assert ends == {END}, f"{where}: end tokens {ends}; expected {END} of generation_config.json"
+    assert_equal(f"{where}: digest of frozen weights", record.digest, initial.digest)

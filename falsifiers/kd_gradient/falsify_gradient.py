@@ -29,7 +29,7 @@ from falsifiers.support.torch_modes import MODES, WITHOUT_GRAPH
 FLOATS = st.sampled_from([torch.float32, torch.float64, torch.bfloat16])
 
 
-def _results(subject: Any, case: KdCase, device: str, with_autograd: bool) -> dict[str, Tensor]:
+def _loss_and_gradient(subject: Any, case: KdCase, device: str, with_autograd: bool) -> dict[str, Tensor]:
     loss = case.loss(subject, device)
     results = {"sum": loss.sum.detach(), "count": loss.count, "gradient": case.gradient(subject, device)}
     return {**results, "autograd": case.autograd(subject, device)} if with_autograd else results
@@ -38,13 +38,13 @@ def _results(subject: Any, case: KdCase, device: str, with_autograd: bool) -> di
 @given(case=kd_cases(banned=ANYWHERE), dtype=FLOATS)
 def falsify_loss_is_independent_of_torch_modes(subject: Any, device: str, case: KdCase, dtype: torch.dtype) -> None:
     case = case.but(student=case.student.to(dtype), teacher=case.teacher.to(dtype))
-    outside = _results(subject, case, device, True)
+    outside = _loss_and_gradient(subject, case, device, True)
     for name, mode in MODES.items():
         with mode(device):
-            inside = _results(subject, case, device, name not in WITHOUT_GRAPH)
+            inside = _loss_and_gradient(subject, case, device, name not in WITHOUT_GRAPH)
         for key, x in inside.items():
-            same = x.dtype is outside[key].dtype and torch.equal(x, outside[key])
-            assert same, f"{key} is {x.tolist()} in {x.dtype} under {name}; expected {outside[key].tolist()}"
+            is_equal = x.dtype is outside[key].dtype and torch.equal(x, outside[key])
+            assert is_equal, f"{key} is {x} under {name}; expected {outside[key]} in {outside[key].dtype}"
 
 
 @given(case=kd_cases(banned=ANYWHERE), dtype=st.sampled_from([torch.float32, torch.bfloat16]))
@@ -54,7 +54,7 @@ def falsify_loss_stays_on_its_device(subject: Any, case: KdCase, dtype: torch.dt
     with fake_cuda():
         loss, closed_form = case.loss(subject, "cuda"), case.gradient_on_device(subject, "cuda")
         for name, x in (("sum", loss.sum), ("count", loss.count), ("gradient", closed_form)):
-            assert x.is_cuda, f"the {name} is on {x.device} for logits on cuda:0"
+            assert x.is_cuda, f"the {name} is on {x.device}; expected cuda:0, the device of the logits"
         seen = loss, closed_form.cpu(), case.autograd(subject, "cuda")
         assert float(seen[0].sum) == float(expected[0].sum), f"sum is {seen[0].sum}; expected {expected[0].sum}"
     for name, x, y in (("gradient", seen[1], expected[1]), ("autograd", seen[2], expected[2])):
@@ -70,33 +70,33 @@ def falsify_inputs_are_not_modified(subject: Any, case: KdCase, integers: torch.
     strided = case.but(student=student.requires_grad_(), teacher=teacher.requires_grad_())
     before = [x.detach().clone() for x in strided.tensors(None)]
     total = strided.loss(subject).sum
-    thrice, once = (
+    scaled_by_3, unscaled = (
         torch.autograd.grad(total, strided.student, torch.full_like(total, x), retain_graph=True)[0] for x in (3.0, 1.0)
     )
-    assert torch.allclose(thrice, 3 * once, rtol=1e-5), f"a second backward gives {once}, the first {thrice / 3}"
+    assert torch.allclose(scaled_by_3, 3 * unscaled, rtol=1e-5), f"backward of 3: {scaled_by_3}; 3 * {unscaled}"
     torch.set_num_threads(2)
-    (loss, gradient), again = [(strided.loss(subject).sum, strided.gradient(subject)) for _ in range(2)]
+    (loss, gradient), repeated = [(strided.loss(subject).sum, strided.gradient(subject)) for _ in range(2)]
     threads = torch.get_num_threads()
-    assert threads == 2, f"the caller had two threads, and has {threads} after the call"
-    for name, x, old in zip(("student", "teacher", "labels"), strided.tensors(None), before, strict=True):
-        assert torch.equal(x, old), f"{name} changed from {old.tolist()} to {x.tolist()} in the call"
+    assert threads == 2, f"number of threads after the call: {threads}; expected 2, as before"
+    for name, x, original in zip(("student", "teacher", "labels"), strided.tensors(None), before, strict=True):
+        assert torch.equal(x, original), f"the call changed {name} from {original.tolist()} to {x.tolist()}"
     loss.backward()
     assert strided.teacher.grad is None, f"the teacher's .grad is {strided.teacher.grad}; expected None"
     assert not gradient.requires_grad, "the closed-form gradient has a graph; expected none"
-    same = torch.equal(loss, again[0]) and torch.equal(gradient, again[1])
-    assert same, f"equal calls returned {(loss, gradient)} and {again}"
+    is_equal = torch.equal(loss, repeated[0]) and torch.equal(gradient, repeated[1])
+    assert is_equal, f"equal calls return {(loss, gradient)}, then {repeated}"
     detached = strided.but(student=strided.student.detach(), teacher=strided.teacher.detach())
     assert_is_the_oracles(subject, detached, unit=2.0**-24)
 
 
 @given(
     case=kd_cases(banned=st.sampled_from(["none", "none", "same"]), ignored=IGNORE_INDICES),
-    distance=st.sampled_from([1.0, 2.0**-26]),
+    scale=st.sampled_from([1.0, 2.0**-26]),
 )
-def falsify_gradient_against_autograd(subject: Any, device: str, case: KdCase, distance: float) -> None:
-    # Where a student is close to its teacher, a divergence may round below 0; clamping it would lose the gradient.
-    apart = torch.where(case.teacher.isinf(), 0.0, case.student - case.teacher)
-    case = case.but(student=case.teacher + distance * apart)
+def falsify_gradient_against_autograd(subject: Any, device: str, case: KdCase, scale: float) -> None:
+    # With a student close to its teacher, a divergence may be rounded below 0. Clamping it to 0 loses the gradient.
+    difference = torch.where(case.teacher.isinf(), 0.0, case.student - case.teacher)
+    case = case.but(student=case.teacher + scale * difference)
     seen, expected = case.gradient(subject, device), case.autograd(subject, device)
     allowed = 2 * case.allowed_gradient(unit_of(subject))
     assert_same_gradient("the gradient", seen, expected, allowed, "autograd of the subject's own loss")
@@ -104,14 +104,15 @@ def falsify_gradient_against_autograd(subject: Any, device: str, case: KdCase, d
 
 METRICS = ("kl_at_1", "kl", "teacher_cross_entropy", "teacher_entropy", "agreement")
 _BANNED = torch.tensor([[[-math.inf, 0.0]]], dtype=torch.float64)
-INFINITE = KdCase(_BANNED, _BANNED, torch.zeros(1, 1, dtype=torch.int64), ce_weight=0.0)
-"""A term of weight 0 that is infinite."""
+INFINITE_TERM = KdCase(_BANNED, _BANNED, torch.zeros(1, 1, dtype=torch.int64), ce_weight=0.0)
+"""A case whose cross-entropy is infinite and has weight 0."""
 BETA = 0.3
 
 
 def _expected(case: KdCase, student: list[float], teacher: list[float], label: int, name: str) -> dict[str, float]:
+    """Return the terms and metrics of a row by the oracle, in the order of the columns of the result."""
     log_p, tau = oracles.log_softmax(teacher), case.temperature
-    first = [max(range(len(row)), key=row.__getitem__) for row in (student, teacher)]
+    predictions = [max(range(len(row)), key=row.__getitem__) for row in (student, teacher)]
     return {
         "cross_entropy": oracles.cross_entropy(student, label),
         "divergence": oracles.row_divergence(student, teacher, tau, name, BETA),
@@ -119,11 +120,11 @@ def _expected(case: KdCase, student: list[float], teacher: list[float], label: i
         "kl": oracles.forward_kl(student, teacher, tau),
         "teacher_cross_entropy": oracles.cross_entropy(teacher, label),
         "teacher_entropy": -math.fsum(math.exp(x) * x for x in log_p if x > -math.inf),
-        "agreement": float(first[0] == first[1]),
+        "agreement": float(predictions[0] == predictions[1]),
     }
 
 
-@example(case=INFINITE, divergence="forward_kl", metrics=True, select=True)
+@example(case=INFINITE_TERM, divergence="forward_kl", metrics=True, select=True)
 @given(
     case=kd_cases(banned=ANYWHERE),
     divergence=st.sampled_from(sorted(oracles.DIVERGENCES)),
@@ -133,17 +134,18 @@ def _expected(case: KdCase, student: list[float], teacher: list[float], label: i
 def falsify_numbers_of_rows(
     subject: Any, device: str, case: KdCase, divergence: str, metrics: bool, select: bool
 ) -> None:
-    filled = {
+    # NaN in unscored rows: they must not take part in any number.
+    with_nan = {
         name: getattr(case, name).masked_fill(~case.scored[..., None], math.nan) for name in ("student", "teacher")
     }
-    weights, tensors = subject.Weights(**case.settings, divergence=divergence, beta=BETA), case.but(**filled).tensors
+    weights, tensors = subject.Weights(**case.settings, divergence=divergence, beta=BETA), case.but(**with_nan).tensors
     options = {"ignore_index": case.ignore_index, "metrics": metrics, "select": select}
     rows = subject.loss_by_blocks(*tensors(device), weights, **options)
     expected = torch.zeros(7, *case.labels.shape, dtype=torch.float64)
     allowed = 0.0
     for (b, t), student, teacher, label in case.rows():
-        of_row = _expected(case, student, teacher, label, divergence)
-        expected[:, b, t] = torch.tensor(list(of_row.values()), dtype=torch.float64)
+        numbers = _expected(case, student, teacher, label, divergence)
+        expected[:, b, t] = torch.tensor(list(numbers.values()), dtype=torch.float64)
         unit = oracles.UNIT_ROUNDOFF[torch.float64]
         for tau in (1.0, case.temperature):
             allowed = max(allowed, oracles.allowed_divergence(student, teacher, tau, unit))
@@ -151,17 +153,17 @@ def falsify_numbers_of_rows(
         if not (weight or metrics):
             expected[term] = 0.0
     _assert_numbers(rows, expected.flatten(1), 2 + 5 * metrics, allowed)
-    absent = [name for name in METRICS if getattr(rows, f"{name}_P").numel()]
-    assert metrics or not absent, f"metrics that were not asked for have numbers: {absent}"
-    assert rows.gradient_BTV.numel() == 0, f"a gradient of {list(rows.gradient_BTV.shape)} without a scale"
+    unrequested = [name for name in METRICS if getattr(rows, f"{name}_P").numel()]
+    assert metrics or not unrequested, f"metrics that were not requested have values: {unrequested}"
+    assert rows.gradient_BTV.numel() == 0, f"gradient of shape {list(rows.gradient_BTV.shape)} without a scale"
     _assert_weighted(subject, rows, weights, case)
 
 
 def _assert_numbers(rows: Any, expected: Tensor, count: int, allowed: float) -> None:
-    for name, wanted in list(zip(("cross_entropy", "divergence", *METRICS), expected, strict=True))[:count]:
+    for name, target_P in list(zip(("cross_entropy", "divergence", *METRICS), expected, strict=True))[:count]:
         seen = getattr(rows, f"{name}_P")
-        assert (seen.dtype, seen.shape) == (torch.float64, wanted.shape), f"{name} is {seen.dtype} {list(seen.shape)}"
-        for p, (value, target) in enumerate(zip(seen.cpu().tolist(), wanted.tolist(), strict=True)):
+        assert (seen.dtype, seen.shape) == (torch.float64, target_P.shape), f"{name} is {seen.dtype} {list(seen.shape)}"
+        for p, (value, target) in enumerate(zip(seen.cpu().tolist(), target_P.tolist(), strict=True)):
             oracles.assert_close(f"{name} of row {p}", value, target, allowed, "the oracle's")
 
 
@@ -170,11 +172,11 @@ def _assert_weighted(subject: Any, rows: Any, weights: Any, case: KdCase) -> Non
     terms = (case.ce_weight, rows.cross_entropy_P), (case.kd_weight * case.temperature**2, rows.divergence_P)
     expected = math.fsum(weight * nats for weight, nats_P in terms if weight for nats in nats_P.tolist())
     seen = float(subject.weighted_sum(rows, weights))
-    oracles.assert_close("the weighted sum", seen, expected, 1e-12 * abs(expected), "terms of positive weight")
+    oracles.assert_close("the weighted sum", seen, expected, 1e-12 * abs(expected), "the sum of weighted terms")
 
 
 SCATTERED = KdCase(torch.arange(6.0).view(1, 3, 2), torch.ones(1, 3, 2), torch.tensor([[0, IGNORED, 1]]))
-"""Scored positions that are no neighbours."""
+"""A case whose scored positions are not adjacent."""
 
 
 @example(case=SCATTERED, dtypes=[torch.float32, torch.float64])
@@ -191,8 +193,9 @@ def falsify_wider_dtype_is_used(subject: Any, device: str, case: KdCase, dtypes:
 
 
 VOCABULARY = 152_064
-ALLOWED = 4e-6  # nats: half a unit of a float32 logit of 64. The softmax of torch is off by 2e-5 at these logits
-OF_SOFTMAX = 2e-5
+# Half a unit in the last place of a float32 logit of 64, in nats. A float32 `log_softmax` of torch has errors of 2e-5.
+ALLOWED_NATS = 4e-6
+ALLOWED_GRADIENT = 2e-5
 
 
 @given(
@@ -211,12 +214,12 @@ def falsify_long_rows(subject: Any, device: str, divergence: str, seed: int, row
     seen = subject.loss_by_blocks(*tensors, weights, ignore_index=IGNORED, scale=1.0, metrics=True)
     leaf_BTV, scored = student_BTV.double().requires_grad_(), labels_BT != IGNORED
     expected = _textbook(leaf_BTV[scored], teacher_BTV[scored].double(), labels_BT[scored], divergence)
-    for name, wanted_N in expected.items():
-        error = (getattr(seen, f"{name}_P").cpu()[scored[0]] - wanted_N).abs().max().item()
-        assert error <= ALLOWED, f"{name} of {VOCABULARY} tokens is off by {error:.2g} nats; allowed are {ALLOWED}"
+    for name, expected_N in expected.items():
+        error = (getattr(seen, f"{name}_P").cpu()[scored[0]] - expected_N).abs().max().item()
+        assert error <= ALLOWED_NATS, f"{name} has an error of {error:.2g} nats; allowed are {ALLOWED_NATS}"
     (expected["cross_entropy"] + expected["divergence"]).sum().mul(0.5).backward()
-    apart = (seen.gradient_BTV.cpu() - leaf_BTV.grad).abs().max().item()
-    assert apart <= OF_SOFTMAX, f"{rows} rows, {unscored} unscored: the gradient is off by {apart:.2g} in one element"
+    error = (seen.gradient_BTV.cpu() - leaf_BTV.grad).abs().max().item()
+    assert error <= ALLOWED_GRADIENT, f"{rows} rows, {unscored} unscored: the gradient has an error of {error:.2g}"
 
 
 def _textbook(student_NV: Tensor, teacher_NV: Tensor, labels_N: Tensor, divergence: str) -> dict[str, Tensor]:
@@ -236,11 +239,12 @@ def _case(**changes: Any) -> KdCase:
 
 
 def _empty(**changes: Any) -> KdCase:
-    whole = _case()
-    return whole.but(student=whole.student[:0], teacher=whole.teacher[:0], labels=whole.labels[:0]).but(**changes)
+    case = _case()
+    return case.but(student=case.student[:0], teacher=case.teacher[:0], labels=case.labels[:0]).but(**changes)
 
 
 def _logits(position: int, *values: float) -> Tensor:
+    """Return the student's logits with these first values at a position."""
     logits = _case().student.clone()
     logits[0, position, : len(values)] = torch.tensor(values, dtype=torch.float64)
     return logits
@@ -264,7 +268,7 @@ REFUSED: list[tuple[str, KdCase, tuple[str, ...]]] = [
     *((f"temperature {tau!r}", _case(temperature=tau), ("temperature", repr(tau))) for tau in (None, True)),
     *((f"{name} in an empty batch", _empty(**{name: -1.0}), (name, "-1")) for name in KdCase.__slots__[3:6]),
     *((f"ignore_index {i!r}", _case(ignore_index=i), ("ignore_index", repr(i))) for i in (None, 0.5)),
-    ("no tensor for a student", _case(student=[[[0.0] * 4] * 3]), ("student", "list")),
+    ("a list as the student", _case(student=[[[0.0] * 4] * 3]), ("student", "list")),
 ]
 
 
@@ -287,19 +291,21 @@ def falsify_invalid_inputs_are_refused(subject: Any) -> None:
 def falsify_invalid_values_are_refused(
     subject: Any, case: KdCase, value: float, whose: str, where: int, element: int, alone: bool
 ) -> None:
-    """value: an integer is a label outside of the vocabulary, another number is in a row of logits.
+    """A case has one invalid label or logit.
 
-    alone: whether nothing else is scored.
+    value: a negative label, or how far a label is beyond the vocabulary; a float is a logit of the model `whose`.
+    where, element: choose the scored position and the logit.
+    alone: whether no other position is scored.
     """
     scored, V = case.scored.nonzero().tolist(), case.student.shape[-1]
     b, t = scored[where % len(scored)]
     labels = torch.full_like(case.labels, IGNORED) if alone else case.labels.clone()
     if isinstance(value, int):
         labels[b, t] = label = value if value < 0 else V + value
-        broken, words = case.but(labels=labels), (f"label {label}",)
+        invalid, words = case.but(labels=labels), (f"label {label}",)
     else:
         logits, labels[b, t] = getattr(case, whose).clone(), case.labels[b, t]
         logits[b, t, slice(None) if value == NO_TOKEN else element % V] = value
-        broken, words = case.but(labels=labels, **{whose: logits}), (whose, f"maximum {value},")
-    for name, call in (("loss", broken.loss), ("gradient", broken.gradient)):
+        invalid, words = case.but(labels=labels, **{whose: logits}), (whose, f"maximum {value},")
+    for name, call in (("loss", invalid.loss), ("gradient", invalid.gradient)):
         oracles.assert_refused(f"{value} at ({b}, {t}), {name}", lambda call=call: call(subject), f"({b}, {t})", *words)

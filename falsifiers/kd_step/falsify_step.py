@@ -34,7 +34,7 @@ from falsifiers.support.steps import (
     STEP,
     USUAL,
     ZEROS,
-    AnsweringTeacher,
+    ConstantTeacher,
     RecordingStudent,
     allowed_table,
     assert_result_is_the_oracles,
@@ -55,7 +55,7 @@ DTYPES = st.just((torch.float64, torch.float64)) | st.tuples(NARROW, NARROW)
 def falsify_step_against_oracle(
     subject: Any, device: str, case: StepCase, dtypes: tuple[torch.dtype, torch.dtype]
 ) -> None:
-    """dtypes: of the student and the teacher."""
+    """dtypes: dtype of the student and dtype of the teacher."""
     case = case.but(student=case.student.to(dtypes[0]), teacher=case.teacher.to(dtypes[1]))
     unit = 2.0**-53 if torch.float64 in dtypes else 2.0**-24
     result, gradient = recorded_step(subject, case, device)
@@ -65,10 +65,10 @@ def falsify_step_against_oracle(
     )
 
 
-PLACES = st.sampled_from(["cpu", "cuda"])
+DEVICES = st.sampled_from(["cpu", "cuda"])
 
 
-@given(case=step_cases(), teacher_on=PLACES, batch_on=PLACES)
+@given(case=step_cases(), teacher_on=DEVICES, batch_on=DEVICES)
 def falsify_module_step_stays_on_its_device(subject: Any, case: StepCase, teacher_on: str, batch_on: str) -> None:
     V = case.student.shape[1]
     with fake_cuda():
@@ -78,23 +78,23 @@ def falsify_module_step_stays_on_its_device(subject: Any, case: StepCase, teache
         result = subject.kd_step(teacher, student, batch, **case.settings)
         gradient = module.weight.grad
         assert gradient is not None and gradient.is_cuda, f"the gradient is {gradient}; expected one on cuda:0"
-        stepped = case.student - gradient.cpu()
+        updated = case.student - gradient.cpu()
     assert_result_is_the_oracles(result, case)
     allowed = 2 * allowed_table(case, 1.0)
-    assert_same_gradient("the table less its .grad", stepped, case.oracle_table(1.0), allowed, STEP)
+    assert_same_gradient("the table minus its .grad", updated, case.oracle_table(1.0), allowed, STEP)
 
 
 @given(case=step_cases(ce_weights=st.just(1.0), kd_weights=st.just(0.0)), other=tensors((4,), HALVES, torch.float64))
 def falsify_teacher_has_no_influence_at_zero_weight(subject: Any, device: str, case: StepCase, other: Tensor) -> None:
     changed = case.but(teacher=case.teacher + other[: case.teacher.shape[1]])
     result, table = table_step(subject, case, 1.0, device)
-    with_other, table_with_other = table_step(subject, changed, 1.0, device)
+    changed_result, changed_table = table_step(subject, changed, 1.0, device)
     assert_result_is_the_oracles(result, case)
     assert_same_gradient("the student's table", table, case.oracle_table(1.0), allowed_table(case, 1.0), STEP)
-    assert with_other.loss == result.loss, f"another teacher: {result.loss}, then {with_other.loss} nats"
-    # Bits may differ only where a device adds the gradients of one row in no fixed order.
+    assert changed_result.loss == result.loss, f"loss with another teacher: {changed_result.loss}; not {result.loss}"
+    # A GPU adds the gradients of one row in no fixed order, so bits may differ there.
     allowed = 0.0 if device == "cpu" else allowed_table(case, 1.0)
-    assert_same_gradient("the student's table under another teacher", table_with_other, table, allowed, "kd_weight = 0")
+    assert_same_gradient("the student's table under another teacher", changed_table, table, allowed, "kd_weight = 0")
 
 
 @given(case=step_cases(ce_weights=st.just(0.0), kd_weights=POSITIVE_WEIGHTS))
@@ -108,11 +108,11 @@ def falsify_student_equal_to_teacher_gets_no_gradient(subject: Any, device: str,
 
 @given(
     case=step_cases(ce_weights=st.just(0.0), kd_weights=POSITIVE_WEIGHTS),
-    away=tensors((4, 4), st.integers(-4, 4).map(float), torch.float64),
+    direction=tensors((4, 4), st.integers(-4, 4).map(float), torch.float64),
 )
-def falsify_loss_grows_with_divergence(subject: Any, device: str, case: StepCase, away: Tensor) -> None:
-    away = away[: case.teacher.shape[0], : case.teacher.shape[1]]
-    cases = [case.but(student=case.teacher + a * away) for a in (0.0, 0.5, 1.0, 2.0)]
+def falsify_loss_grows_with_divergence(subject: Any, device: str, case: StepCase, direction: Tensor) -> None:
+    direction = direction[: case.teacher.shape[0], : case.teacher.shape[1]]
+    cases = [case.but(student=case.teacher + a * direction) for a in (0.0, 0.5, 1.0, 2.0)]
     seen = [table_step(subject, c, 1.0, device)[0].loss for c in cases]
     for nearer, further, before, after in zip(cases, cases[1:], seen, seen[1:], strict=False):
         rise = (further.shifted().oracle_nats() - nearer.shifted().oracle_nats()) / max(
@@ -120,8 +120,8 @@ def falsify_loss_grows_with_divergence(subject: Any, device: str, case: StepCase
         )
         allowed = nearer.shifted().allowed_nats() + further.shifted().allowed_nats()
         assert after >= before + rise / 2 - allowed, (
-            f"the loss changed from {before:.9g} to {after:.9g} nats per token as the student moved away from the "
-            f"teacher; expected a rise by {rise:.9g} (losses {seen} at a = 0, 1/2, 1, 2)"
+            f"the loss at the next distance from the teacher is {after:.9g}, after {before:.9g} nats a token; expected "
+            f"a rise by {rise:.9g} (losses {seen} at the distances 0, 1/2, 1, 2)"
         )
 
 
@@ -134,14 +134,14 @@ def falsify_one_step_moves_towards_the_teacher(subject: Any, device: str, case: 
     token = int(case.tokens[first[0], first[1]])
     _, table = table_step(subject, case, 0.1, device)
     p, q = (oracles.softmax(x[token].tolist(), case.temperature) for x in (case.teacher, case.student))
-    for v, (mass, student_mass) in enumerate(zip(p, q, strict=True)):
+    for v, (teacher_p, student_p) in enumerate(zip(p, q, strict=True)):
         moved = float(table[token, v] - case.student[token, v])
-        wanted = 0.1 * case.kd_weight * case.temperature * (mass - student_mass)
+        expected = 0.1 * case.kd_weight * case.temperature * (teacher_p - student_p)
         oracles.assert_close(
-            f"move of logit {v} of token {token}", moved, wanted, allowed_table(case, 0.1), "lr·τ·(p - q)"
+            f"move of logit {v} of token {token}", moved, expected, allowed_table(case, 0.1), "lr·τ·(p - q)"
         )
-    rest = [k for k in range(len(table)) if k != token]
-    assert torch.equal(table[rest], case.student[rest]), f"besides the row of {token}, another row changed"
+    other_rows = [k for k in range(len(table)) if k != token]
+    assert torch.equal(table[other_rows], case.student[other_rows]), f"a row other than {token} changed: {table}"
 
 
 @given(
@@ -153,11 +153,11 @@ def falsify_one_step_moves_towards_the_teacher(subject: Any, device: str, case: 
 def falsify_ten_steps_lower_the_loss(
     subject: Any, device: str, teacher: Tensor, lift: float, temperature: float, length: int
 ) -> None:
-    # τ²·KL of a row has curvature at most 1/2, and the gradient of the mean is 1/n of a row's, so a learning rate of n
-    # is a step of size 1, which descends. Logits within 2 of their mean keep every probability above 1/100 at τ = 1, so
-    # each step lowers the loss by about 2 % or more, and the first steps by most.
+    # The second derivative of τ²·KL in a row is at most 1/2. The gradient of the mean over n rows is divided by n, so a
+    # learning rate of n is a step of size 1 in every row, which lowers the loss. Logits within 2 of their mean keep
+    # every probability above 1/100 at τ = 1, so every step lowers the loss by about 2 % or more.
     student = teacher.clone()
-    student[:, 0] += lift  # each row differs from the teacher's by more than a constant
+    student[:, 0] += lift  # a constant added to all logits of a row would not change its probabilities
     tokens = torch.arange(length)[None] % 4
     scored = min(length - 1, 4)
     case = StepCase(tokens, tokens, student, teacher, temperature, 0.0, 1.0)
@@ -165,7 +165,7 @@ def falsify_ten_steps_lower_the_loss(
     frozen, batch = subject.FixtureTeacher(teacher.to(device)), batch_of(subject, case, device)
     losses = [subject.kd_step(frozen, learner, batch, **case.settings).loss for _ in range(11)]
     assert all(later < earlier for earlier, later in itertools.pairwise(losses)), f"losses of ten steps: {losses}"
-    assert losses[10] < 0.9 * losses[0], f"ten steps lower the loss from {losses[0]:.6g} to {losses[10]:.6g} nats only"
+    assert losses[10] < 0.9 * losses[0], f"ten steps lower the loss {losses[0]:.6g} to {losses[10]:.6g}; limit 90 %"
 
 
 @given(case=step_cases())
@@ -173,19 +173,19 @@ def falsify_metrics_are_sums_with_counts(subject: Any, device: str, case: StepCa
     result, _ = recorded_step(subject, case, device)
     expected = _expected(case.shifted())
     assert result.metrics.keys() == expected.keys(), f"metrics are {sorted(result.metrics)}; expected {list(expected)}"
-    for name, (wanted, allowed, formula) in expected.items():
+    for name, (nats, allowed, formula) in expected.items():
         metric = result.metrics[name]
-        oracles.assert_close(f"{name} sum", metric.sum, wanted, allowed, formula)
+        oracles.assert_close(f"{name} sum", metric.sum, nats, allowed, formula)
         assert metric.count == result.count, f"count of {name} is {metric.count}; expected {result.count}"
 
 
 def _expected(case: KdCase) -> dict[str, tuple[float, float, str]]:
-    """Return each metric's sum, the largest rounding error, and the formula."""
+    """Return by metric: the sum, its largest rounding error, and the formula."""
     hard, soft = case.but(ce_weight=1.0, kd_weight=0.0), case.but(ce_weight=0.0, kd_weight=1.0)
-    entropies, same = list[float](), 0
+    entropies, agreements = list[float](), 0
     for _, student, teacher, _ in case.rows():
         entropies.append(-math.fsum(math.exp(x) * x for x in oracles.log_softmax(teacher)))
-        same += student.index(max(student)) == teacher.index(max(teacher))
+        agreements += student.index(max(student)) == teacher.index(max(teacher))
     return {
         "hard_loss": _of(hard, "-log softmax(s)[y]"),
         "soft_loss": _of(soft, "τ²·KL(teacher ‖ student) at τ"),
@@ -193,7 +193,7 @@ def _expected(case: KdCase) -> dict[str, tuple[float, float, str]]:
         "kl_at_1": _of(soft.but(temperature=1.0), "KL(teacher ‖ student) at temperature 1"),
         "teacher_loss": _of(hard.but(student=case.teacher), "-log softmax(t)[y]"),
         "teacher_entropy": (math.fsum(entropies), 1e-13 * len(entropies), "-Σ softmax(t)·log softmax(t)"),
-        "agreement": (same, 0.0, "rows where student and teacher have the first largest logit at the same token"),
+        "agreement": (agreements, 0.0, "rows where the first largest logits of both models are of the same token"),
     }
 
 
@@ -209,7 +209,7 @@ def _of(case: KdCase, formula: str, divisor: float = 1.0) -> tuple[float, float,
 def falsify_step_with_nothing_scored(
     subject: Any, device: str, shape: tuple[int, int], weights: tuple[float, float], scored_first: bool
 ) -> None:
-    # The label of the first token is the target of no logits.
+    # No logits predict the first token, so its label is not scored.
     labels = torch.full(shape, IGNORED)
     if scored_first:
         labels[:, :1] = 1
@@ -217,29 +217,29 @@ def falsify_step_with_nothing_scored(
     case = StepCase(torch.ones(shape, dtype=torch.int64), labels, table, table.flip(0), 2.0, *weights)
     result, gradient = recorded_step(subject, case, device)
     assert result.loss is None, f"the loss is {result.loss} with no scored token; expected None"
-    assert (result.sum, result.count, dict(result.metrics)) == (0.0, 0, {}), f"nothing is scored: {result}"
+    assert (result.sum, result.count, dict(result.metrics)) == (0.0, 0, {}), f"without scored tokens: {result}"
     assert not bool(gradient.any()), f"the gradient is {gradient.tolist()} with no scored token; expected zeros"
     _, after = table_step(subject, case, 1.0, device)
-    assert torch.equal(after, table), f"the table changed to {after.tolist()} with no scored token"
+    assert torch.equal(after, table), f"with no scored token, the table is {after.tolist()}; not {table.tolist()}"
 
 
-RIGHT = torch.tensor([[0, 1, 1]])
+TOKENS = torch.tensor([[0, 1, 1]])
 
 
 INVALID_STEPS: list[tuple[str, Tensor, Tensor, Tensor, dict[str, float], tuple[str, ...]]] = [
-    ("a teacher of vocabulary 3", torch.zeros(2, 3).double(), RIGHT, RIGHT, USUAL, ("student 2", "teacher 3")),
-    ("a token without a row", ZEROS, torch.tensor([[0, 2, 1]]), RIGHT, USUAL, ("token 2",)),
-    ("a label outside", ZEROS, RIGHT, torch.tensor([[0, 1, 2]]), USUAL, ("label 2",)),
-    ("temperature 0", ZEROS, RIGHT, RIGHT, {**USUAL, "temperature": 0.0}, ("temperature",)),
-    ("a negative weight", ZEROS, RIGHT, RIGHT, {**USUAL, "kd_weight": -1.0}, ("kd_weight",)),
+    ("a teacher of vocabulary 3", torch.zeros(2, 3).double(), TOKENS, TOKENS, USUAL, ("student 2", "teacher 3")),
+    ("a token without a row", ZEROS, torch.tensor([[0, 2, 1]]), TOKENS, USUAL, ("token 2",)),
+    ("a label outside the vocabulary", ZEROS, TOKENS, torch.tensor([[0, 1, 2]]), USUAL, ("label 2",)),
+    ("temperature 0", ZEROS, TOKENS, TOKENS, {**USUAL, "temperature": 0.0}, ("temperature",)),
+    ("a negative weight", ZEROS, TOKENS, TOKENS, {**USUAL, "kd_weight": -1.0}, ("kd_weight",)),
 ]
 
 
-PARTS: list[tuple[str, Callable[[Any], Any], tuple[str, ...]]] = [
-    ("labels of another shape", lambda s: s.Batch(tokens=RIGHT, labels=RIGHT[:, 1:]), ("labels", "[1, 2]")),
-    ("labels that are floats", lambda s: s.Batch(tokens=RIGHT, labels=RIGHT.double()), ("labels of", "float64")),
-    ("tokens that are floats", lambda s: s.Batch(tokens=RIGHT.double(), labels=RIGHT), ("tokens", "float64")),
-    ("tokens without a batch axis", lambda s: s.Batch(tokens=RIGHT[0], labels=RIGHT[0]), ("tokens", "[3]")),
+INVALID_BATCHES: list[tuple[str, Callable[[Any], Any], tuple[str, ...]]] = [
+    ("labels of another shape", lambda s: s.Batch(tokens=TOKENS, labels=TOKENS[:, 1:]), ("labels", "[1, 2]")),
+    ("labels that are floats", lambda s: s.Batch(tokens=TOKENS, labels=TOKENS.double()), ("labels of", "float64")),
+    ("tokens that are floats", lambda s: s.Batch(tokens=TOKENS.double(), labels=TOKENS), ("tokens", "float64")),
+    ("tokens without a batch axis", lambda s: s.Batch(tokens=TOKENS[0], labels=TOKENS[0]), ("tokens", "[3]")),
 ]
 
 
@@ -247,9 +247,9 @@ def falsify_invalid_steps_are_refused(subject: Any) -> None:
     for label, table, tokens, labels, settings, words in INVALID_STEPS:
         student, batch = RecordingStudent(ZEROS), subject.Batch(tokens=tokens, labels=labels)
         assert_step_refused(subject, label, subject.FixtureTeacher(table), student, batch, settings, words)
-        early = "vocabulary" not in label or not student.passes
-        assert early, f"{label}: the student ran its forward, although the vocab_size of the two models differ"
-    for label, call, words in PARTS:
+        is_early = "teacher of vocabulary" not in label or not student.passes
+        assert is_early, f"{label}: the student ran its forward before the vocabulary sizes were compared"
+    for label, call, words in INVALID_BATCHES:
         oracles.assert_refused(label, functools.partial(call, subject), *words)
 
 
@@ -294,12 +294,12 @@ def falsify_module_student_accumulates(subject: Any, device: str, case: StepCase
     for _ in range(steps):
         result = subject.kd_step(teacher, student, batch_of(subject, case), **case.settings)
         assert_result_is_the_oracles(result, case)
-    assert torch.equal(module.weight.detach().cpu(), case.student), "a parameter changed"
-    assert module.weight.grad is not None, "the student's parameters have no gradient"
+    assert torch.equal(module.weight.detach().cpu(), case.student), f"table {module.weight}; expected {case.student}"
+    assert module.weight.grad is not None, "the parameters of the module have no gradient"
     expected = steps * (case.student.double() - case.oracle_table(1.0))
     allowed = 2 * steps * allowed_table(case, 1.0)
     assert_same_gradient(
-        ".grad of the table", module.weight.grad.cpu(), expected, allowed, f"{steps} steps' gradients added"
+        ".grad of the table", module.weight.grad.cpu(), expected, allowed, f"sum of the gradients of {steps} steps"
     )
 
 
@@ -314,9 +314,9 @@ def falsify_gradient_reaches_its_own_forward(subject: Any, case: StepCase, order
     table = subject.FixtureStudent(case.student, 1.0)
     for student in (table, subject.ModuleStudent(module, size[1])):
         passes = [student.forward(batch_of(subject, b)) for b in batches]
-        for which in order:
-            passes[which].backward(gradients[which])
-    assert module.weight.grad is not None, "the student's parameters have no gradient"
+        for number in order:
+            passes[number].backward(gradients[number])
+    assert module.weight.grad is not None, "the parameters of the module have no gradient"
     for kind, seen in (("fixture", case.student - table.logits_table), ("module", module.weight.grad)):
         # Integers up to 120 minus multiples of 1/2 are exact.
         assert_same_gradient(f"the {kind} student's gradient", seen, expected, 1e-12, "each batch's own gradient")
@@ -326,35 +326,35 @@ KINDS = st.sampled_from(["fixture", "module", "module of another vocabulary"])
 
 
 def _student(subject: Any, case: StepCase, kind: str) -> tuple[Any, Callable[[], Tensor]]:
-    """Return a student of this kind, and a function that returns the sum of the gradients that it has applied."""
+    """Return a student of this kind, and a function that returns the sum of the gradients applied to its table."""
     if kind == "fixture":
         table = subject.FixtureStudent(case.student, 1.0)
         return table, lambda: case.student - table.logits_table
     module, size = embedding(case.student), case.student.shape[1]
     student = subject.ModuleStudent(module, size)
     if kind != "module":
-        _, student = share_vocabulary(AnsweringTeacher(size + 1, None), student, "pad")
+        _, student = share_vocabulary(ConstantTeacher(size + 1, None), student, "pad")
     return student, lambda: torch.zeros_like(case.student) if module.weight.grad is None else module.weight.grad.clone()
 
 
 @given(case=step_cases(), kind=KINDS, axis=st.integers(0, 2))
 def falsify_pass_takes_one_gradient_of_its_shape(subject: Any, case: StepCase, kind: str, axis: int) -> None:
     student, applied = _student(subject, case, kind)
-    done = student.forward(batch_of(subject, case))
-    gradient = torch.ones_like(done.logits)
-    shorter = gradient.narrow(axis, 0, 1) if gradient.shape[axis] > 1 else torch.cat([gradient] * 2, axis)
-    for wrong in (shorter, gradient[..., :1], gradient.flatten(0, 1), gradient.sum()):
-        words = (f"has shape {list(wrong.shape)}", f"the logits {list(gradient.shape)}")
-        call = functools.partial(done.backward, wrong)
-        assert_refused(f"a gradient of shape {list(wrong.shape)} of a {kind}", call, *words, kind=ShapeError)
-    assert not bool(applied().any()), f"a {kind} has applied a gradient of another shape"
-    done.backward(gradient)
+    forward = student.forward(batch_of(subject, case))
+    gradient = torch.ones_like(forward.logits)
+    other_length = gradient.narrow(axis, 0, 1) if gradient.shape[axis] > 1 else torch.cat([gradient] * 2, axis)
+    for invalid in (other_length, gradient[..., :1], gradient.flatten(0, 1), gradient.sum()):
+        words = (f"has shape {list(invalid.shape)}", f"the logits {list(gradient.shape)}")
+        call = functools.partial(forward.backward, invalid)
+        assert_refused(f"a gradient of shape {list(invalid.shape)} for a {kind}", call, *words, kind=ShapeError)
+    assert not bool(applied().any()), f"a {kind} has applied a gradient of an invalid shape: {applied()}"
+    forward.backward(gradient)
     once = applied()
     counts = torch.bincount(case.tokens.flatten(), minlength=len(once)).to(once.dtype)
-    assert torch.equal(once, counts[:, None].expand_as(once)), f"a {kind} has applied {once}; expected rows of {counts}"
-    again = functools.partial(done.backward, gradient)
-    assert_refused(f"a second gradient of a {kind}", again, "already", kind=PassConsumedError)
-    assert torch.equal(applied(), once), f"a {kind} has applied a second gradient"
+    assert torch.equal(once, counts[:, None].expand_as(once)), f"a {kind} has applied {once}; expected {counts} by row"
+    again = functools.partial(forward.backward, gradient)
+    assert_refused(f"a second gradient for a {kind}", again, "already", kind=PassConsumedError)
+    assert torch.equal(applied(), once), f"{kind}, refused second gradient: applied {applied()}, not {once}"
     _assert_failed_backward_consumes_its_pass(subject)
 
 
@@ -371,29 +371,29 @@ class FailingBackward(torch.autograd.Function):
 
 
 def _assert_failed_backward_consumes_its_pass(subject: Any) -> None:
-    """Assert that a pass takes no gradient after one that raised, because a part of that one may have been applied."""
+    """Assert that a pass refuses a gradient after a backward that raised, which may have applied a part of it."""
     tokens, module = torch.tensor([[0, 1, 1]]), embedding(ZEROS)
     module.register_forward_hook(lambda module, inputs, logits: FailingBackward.apply(logits))
-    done = subject.ModuleStudent(module, 2).forward(subject.Batch(tokens=tokens, labels=tokens))
-    backward = functools.partial(done.backward, torch.ones_like(done.logits))
+    forward = subject.ModuleStudent(module, 2).forward(subject.Batch(tokens=tokens, labels=tokens))
+    backward = functools.partial(forward.backward, torch.ones_like(forward.logits))
     assert_refused("a backward that fails", backward, "on purpose", kind=RuntimeError)
-    assert_refused("a gradient after one that failed", backward, "already", kind=PassConsumedError)
+    assert_refused("a gradient after a failed backward", backward, "already", kind=PassConsumedError)
 
 
-ANSWERS: list[tuple[str, Callable[[Tensor], Any], tuple[str, ...]]] = [
+INVALID_LOGITS: list[tuple[str, Callable[[Tensor], Any], tuple[str, ...]]] = [
     ("nothing", lambda logits: None, ("None instead of logits",)),
     ("a list", lambda logits: logits.tolist(), ("list",)),
     ("token ids", lambda logits: logits.argmax(-1), ("int64",)),
     ("a larger vocabulary", lambda logits: torch.cat([logits, logits], -1), ("vocabulary of 4",)),
     ("the last position only", lambda logits: logits[:, -1:], ("[2, 1, 2]",)),
     ("transposed positions", lambda logits: logits.transpose(0, 1), ("[3, 2, 2]",)),
-    ("one number, as a loss is", lambda logits: logits.sum(), ("[]",)),
+    ("a scalar, such as a loss", lambda logits: logits.sum(), ("[]",)),
     ("a dict without attributes", lambda logits: {"logits": logits}, ("dict",)),
     ("NaN", lambda logits: torch.full_like(logits, math.nan), ("teacher", "nan")),
 ]
 
 
-class Constant(nn.Module):
+class ConstantModule(nn.Module):
     def __init__(self, answer: Any) -> None:
         super().__init__()
         self.answer = answer
@@ -405,26 +405,26 @@ class Constant(nn.Module):
 def falsify_invalid_logits_are_refused(subject: Any) -> None:
     tokens = torch.tensor([[0, 1, 1], [1, 0, 1]])
     batch = subject.Batch(tokens=tokens, labels=tokens)
-    for label, answered, words in ANSWERS:
-        answer = answered(torch.zeros(2, 3, 2, dtype=torch.float64))
+    for label, invalid_logits, words in INVALID_LOGITS:
+        answer = invalid_logits(torch.zeros(2, 3, 2, dtype=torch.float64))
         for kind, teacher in (
-            ("protocol", AnsweringTeacher(2, answer)),
-            ("module", subject.ModuleTeacher(Constant(answer), 2)),
+            ("protocol", ConstantTeacher(2, answer)),
+            ("module", subject.ModuleTeacher(ConstantModule(answer), 2)),
         ):
-            of = f"a {kind} teacher that answers with {label}"
-            assert_step_refused(subject, of, teacher, RecordingStudent(ZEROS), batch, USUAL, words)
-        # None makes RecordingStudent return its table, and NaN is refused by the step only.
+            case = f"a {kind} teacher that returns {label}"
+            assert_step_refused(subject, case, teacher, RecordingStudent(ZEROS), batch, USUAL, words)
+        # RecordingStudent cannot return None. A module student does not check its logits for NaN; the step does.
         words = tuple(word.replace("teacher", "student") for word in words)
         if answer is not None:
             learner, frozen = RecordingStudent(ZEROS, answer), subject.FixtureTeacher(ZEROS)
-            of = f"a protocol student that answers with {label}"
-            assert_step_refused(subject, of, frozen, learner, batch, USUAL, words)
+            case = f"a protocol student that returns {label}"
+            assert_step_refused(subject, case, frozen, learner, batch, USUAL, words)
         if "nan" not in words:
-            forward = functools.partial(subject.ModuleStudent(Constant(answer), 2).forward, batch)
-            assert_refused(f"a module student that answers with {label}", forward, *words)
+            forward = functools.partial(subject.ModuleStudent(ConstantModule(answer), 2).forward, batch)
+            assert_refused(f"a module student that returns {label}", forward, *words)
 
 
-class Noisy(nn.Module):
+class DropoutModel(nn.Module):
     """A module with dropout and batch normalization: train mode changes its logits, hidden states and buffers."""
 
     def __init__(self, embedding: nn.Embedding, V: int) -> None:
@@ -433,7 +433,7 @@ class Noisy(nn.Module):
         self.embedding, self.dropout = embedding, nn.Dropout(0.5)
         self.norm, self.head = nn.BatchNorm1d(width).double(), nn.Linear(width, V).double()
         self.lazy = Lazy()
-        self.factor = torch.ones((), dtype=torch.float64, requires_grad=True)  # no parameter: nothing freezes it
+        self.factor = torch.ones((), dtype=torch.float64, requires_grad=True)  # not a parameter, so it stays unfrozen
 
     def get_output_embeddings(self) -> nn.Linear:
         return self.head
@@ -455,12 +455,12 @@ class Lazy(nn.Module):
         return hidden * self.scale
 
 
-def _noisy_pair(case: StepCase, shared: bool, device: str) -> tuple[Noisy, Noisy]:
+def _dropout_models(case: StepCase, shared: bool, device: str) -> tuple[DropoutModel, DropoutModel]:
     V = case.student.shape[1]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        teacher = Noisy(embedding(case.teacher), V)
-        student = Noisy(teacher.embedding if shared else embedding(case.student), V)
+        teacher = DropoutModel(embedding(case.teacher), V)
+        student = DropoutModel(teacher.embedding if shared else embedding(case.student), V)
         if shared:
             student.dropout, student.head, student.lazy = teacher.dropout, teacher.head, teacher.lazy
     return teacher.to(device), student.to(device)
@@ -470,11 +470,14 @@ def _noisy_pair(case: StepCase, shared: bool, device: str) -> tuple[Noisy, Noisy
 def falsify_teacher_is_unchanged(
     subject: Any, device: str, case: StepCase, shared: bool, rearmed: bool, chunked: bool
 ) -> None:
-    """chunked: the output layers are applied a chunk of rows at a time."""
-    teacher_module, student_module = _noisy_pair(case, shared, device)
+    """shared: teacher and student share modules. rearmed: parameters of the student get requires_grad before each step.
+
+    chunked: the output layers are applied to chunks of rows.
+    """
+    teacher_module, student_module = _dropout_models(case, shared, device)
     teacher = subject.ModuleTeacher(teacher_module, case.student.shape[1])
-    asking = [name for name, parameter in teacher_module.named_parameters() if parameter.requires_grad]
-    assert not asking, f"parameters {asking} of a new teacher require a gradient"
+    trainable = [name for name, parameter in teacher_module.named_parameters() if parameter.requires_grad]
+    assert not trainable, f"parameters {trainable} of a new teacher require a gradient"
     student = subject.ModuleStudent(student_module, case.student.shape[1])
     student_module.train()
     teacher_module.dropout.train(case.tokens.numel() % 2 == 0)
@@ -483,37 +486,37 @@ def falsify_teacher_is_unchanged(
     batch = batch_of(subject, case, device)
     first, states = teacher.logits(batch), teacher.outputs(batch).hidden_states[0]
     assert not (first.requires_grad or states.requires_grad), "logits or hidden states of the teacher have a graph"
-    both = dict.fromkeys([*teacher_module.parameters(), *student_module.parameters()])  # shared ones once
-    optimizer = torch.optim.SGD(both, lr=0.5)
+    parameters = dict.fromkeys([*teacher_module.parameters(), *student_module.parameters()])  # each one once
+    optimizer = torch.optim.SGD(parameters, lr=0.5)
     with chunks_of(2) if chunked else nullcontext():
-        _assert_student_is_only_read(student, student_module, batch)
+        _assert_reading_changes_nothing(student, student_module, batch)
         for _ in range(3):
             if rearmed:
                 student_module.requires_grad_(True)
             subject.kd_step(teacher, student, batch, **case.settings)
-            asking = [name for name, parameter in teacher_module.named_parameters() if parameter.requires_grad]
-            assert not asking, f"after a step, parameters {asking} of the teacher require a gradient"
+            trainable = [name for name, parameter in teacher_module.named_parameters() if parameter.requires_grad]
+            assert not trainable, f"after a step, parameters {trainable} of the teacher require a gradient"
             optimizer.step()
-    for output, before_it, again in (
+    for output, initial, final in (
         ("logits", first, teacher.logits(batch)),
         ("hidden states", states, teacher.outputs(batch).hidden_states[0]),
     ):
-        assert torch.equal(before_it, again), f"the teacher's {output} went from {before_it} to {again}"
-    _assert_state(teacher_module, before, flags)
+        assert torch.equal(initial, final), f"the teacher's {output} changed from {initial} to {final}"
+    _assert_unchanged(teacher_module, before, flags)
 
 
-def _assert_student_is_only_read(student: Any, module: nn.Module, batch: Any) -> None:
+def _assert_reading_changes_nothing(student: Any, module: nn.Module, batch: Any) -> None:
     """Assert that reading logits and hidden states of a student in train mode does not change it."""
     before = {name: value.clone() for name, value in module.state_dict().items()}
     flags = [part.training for part in module.modules()]
     seen = [student.logits(batch), student.outputs(batch).logits, student.logits(batch)]
-    assert torch.equal(seen[0], seen[1]) and torch.equal(seen[0], seen[2]), f"the same student has the logits {seen}"
+    assert torch.equal(seen[0], seen[1]) and torch.equal(seen[0], seen[2]), f"repeated calls return the logits {seen}"
     changed = [name for name, value in module.state_dict().items() if not torch.equal(value, before[name])]
-    assert not changed, f"the student's {changed} change when it is read"
-    assert [part.training for part in module.modules()] == flags, "reading the student leaves another mode"
+    assert not changed, f"reading the student changes its {changed}"
+    assert [part.training for part in module.modules()] == flags, "reading the student changes its training flags"
 
 
-def _assert_state(module: nn.Module, before: dict[str, Tensor], flags: list[bool]) -> None:
+def _assert_unchanged(module: nn.Module, before: dict[str, Tensor], flags: list[bool]) -> None:
     """Assert that the module has this state and these training flags, and no gradient."""
     changed = [name for name, value in module.state_dict().items() if not torch.equal(value, before[name])]
     assert not changed, f"the teacher's {changed} changed in three steps"

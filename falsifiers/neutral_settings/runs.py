@@ -1,4 +1,4 @@
-"""Run small models of transformers on random chats, and record what two runs are compared by."""
+"""Run small models of transformers on random chats, and record the results, so that runs can be compared."""
 
 import io
 import json
@@ -17,7 +17,7 @@ from torch import Tensor
 from falsifiers.neutral_settings.design import TRAINED, Row
 from falsifiers.support.causal import TEMPLATE, VOCABULARY, WORDS, random_llama, word_tokenizer
 from falsifiers.support.interruptions import in_child
-from falsifiers.support.runs import TIMES
+from falsifiers.support.runs import without_times
 from falsifiers.universal.falsify_universal import byte_tokenizer
 from reference_trainer import Callback, HuggingFace, Lines, Settings, StopRequestedError
 from reference_trainer.config.sources import gather, variables
@@ -35,7 +35,7 @@ HOOKS = [name for name in vars(Callback) if name.startswith("on_")]
 
 
 def chats(seed: int, number: int) -> list[dict[str, Any]]:
-    """Draw conversations of one to three turns, prompts with completions, and rows with a system message and tools."""
+    """Draw conversations of one to three turns; some have a system message or tools."""
     draw = random.Random(seed)
 
     def text() -> str:
@@ -61,9 +61,9 @@ class Workspace:
         row: The choices of the configuration; its neutral choices are not used.
         seed: The seed of data, models and runs.
         runs: Number of runs so far.
-        steps: Number of optimizer steps of a run, once the first run has ended.
+        steps: Number of optimizer steps of a run; set by the caller after the first run.
         models: Student and teacher, with their tokenizers.
-        tokens: Number of tokens that have a logit in stored teacher outputs.
+        tokens: k of stored top-k outputs with which every token is stored.
     """
 
     directory: Path
@@ -76,7 +76,7 @@ class Workspace:
 
     def __post_init__(self) -> None:
         self._write_data()
-        self._write_models()
+        self._create_models()
 
     def _write_data(self) -> None:
         from pyarrow import Table, parquet
@@ -90,7 +90,7 @@ class Workspace:
             for part, begin in enumerate(range(0, number, 2)):
                 (self.directory / name / f"{part}.jsonl").write_text("".join(lines[begin : begin + 2]))
 
-    def _write_models(self) -> None:
+    def _create_models(self) -> None:
         row, size = self.row, len(VOCABULARY)
         words = word_tokenizer()
         words.chat_template = MARKED if row["template"] == "marked" else PLAIN
@@ -98,6 +98,7 @@ class Workspace:
         is_other = row["teacher"] == "other tokenizer"
         teacher_tokenizer = byte_tokenizer(270) if is_other else words
         teacher_tokenizer.chat_template = words.chat_template
+        # Logits beyond the tokens of the tokenizer, of teacher and student.
         surplus = {"larger": (7, 0), "smaller": (0, 5), "padded": (0, 3)}.get(row["teacher"], (0, 0))
         options: dict[str, dict[str, Any]] = {
             "with dropout": {"attention_dropout": 0.2},
@@ -111,7 +112,7 @@ class Workspace:
         self.models = {"student": (student, words), "teacher": (teacher, teacher_tokenizer)}
 
     def model(self, name: str, *, parts: bool) -> Path:
-        """Return the directory of a model, saved at the first call. parts: save several files instead of one."""
+        """Return the directory of a model, which the first call saves. parts: save several files instead of one."""
         directory = self.directory / (f"{name} in parts" if parts else name)
         if not directory.exists():
             model, tokenizer = self.models[name]
@@ -156,13 +157,13 @@ class Workspace:
             chosen |= {"trace": self.directory / f"{out}.trace", "project_to_steps": 7}
         if row["watched"] == "by a file":
             file = self.directory / "callbacks.toml"
-            file.write_text('[[callbacks]]\nuse = "falsifiers.neutral_settings.runs:Watch"\n')
+            file.write_text('[[callbacks]]\nuse = "falsifiers.neutral_settings.runs:ContextReader"\n')
             chosen |= {"callbacks": file}
         return chosen | changes
 
 
 def settings_from(directory: Path, source: str, chosen: Mapping[str, Any]) -> Settings:
-    """Return the settings, built from keywords, flags, a file or environment variables, as `source` says."""
+    """Return the settings, given as keywords ("call"), "flags", a "file" or environment "variables"."""
     if source == "call":
         return Settings(**chosen)
     values = {name: str(value) if isinstance(value, Path) else value for name, value in chosen.items()}
@@ -176,7 +177,7 @@ def settings_from(directory: Path, source: str, chosen: Mapping[str, Any]) -> Se
     return gather({}, {}, file)
 
 
-class Watch(Callback):
+class ContextReader(Callback):
     """Callback that reads every value of the context in every hook, and counts the steps.
 
     instances: all instances; a callback file creates instances that the caller cannot reach otherwise.
@@ -186,11 +187,11 @@ class Watch(Callback):
 
     def __init__(self) -> None:
         self.steps = 0
-        Watch.instances.append(self)
+        ContextReader.instances.append(self)
 
 
-def _watching(name: str) -> Any:
-    def hook(self: Watch, context: Any) -> None:
+def _reading_hook(name: str) -> Any:
+    def hook(self: ContextReader, context: Any) -> None:
         context.snapshot()
         self.steps += name == "on_step_end"
 
@@ -198,13 +199,13 @@ def _watching(name: str) -> Any:
 
 
 for _name in HOOKS:
-    setattr(Watch, _name, _watching(_name))
+    setattr(ContextReader, _name, _reading_hook(_name))
 
 
 class Recorder(Callback):
-    """Callback without hooks of its own: it records the initial student, and counts forwards with a gradient.
+    """Callback without hooks: it records the initial student, and counts forwards of the first layer with a gradient.
 
-    It counts the forwards of the attention of the first layer: hooks of the layer itself are not called when activation
+    A hook of the attention of the layer counts them: hooks of the layer itself are not called when activation
     checkpointing computes the layer again.
     """
 
@@ -248,7 +249,7 @@ class Interrupt(Callback):
 
 
 def tensors(module: Any) -> dict[str, Tensor]:
-    """Return copies of all parameters, also of the base weights that the state of an adapter leaves out."""
+    """Return copies of all parameters, also of the base weights, which the state of an adapter lacks."""
     return {name: value.detach().clone() for name, value in module.named_parameters()}
 
 
@@ -272,7 +273,7 @@ class RunRecord:
         directory: The output directory.
         resumed_from: The step that the run resumed from; 0 for a run without interrupt.
         saves: Whether checkpoints are expected.
-        watched: Number of steps that a `Watch` saw.
+        watched: Number of steps that a `ContextReader` saw.
     """
 
     row: Row
@@ -300,16 +301,16 @@ def run_and_record(subject: Any, workspace: Workspace, row: Row) -> RunRecord:
     chosen = workspace.settings(row, out)
     cache = chosen["data_cache"]
     if row["outputs"] != "live":
-        chosen |= {"teacher_outputs": _stored(workspace, row, chosen, out)}
+        chosen |= {"teacher_outputs": _store_outputs(workspace, row, chosen, out)}
     if row["tokens"] == "cache shared with another run":
         _tokenize(workspace, chosen, **_other_data(workspace, chosen))
     elif row["tokens"] == "kept":
         _tokenize(workspace, chosen)
     elif row["tokens"] == "kept by another process":
-        ended = in_child(lambda: _tokenize(workspace, chosen))
-        assert ended == "done", f"a process that makes tokens ended with {ended}"
+        outcome = in_child(lambda: _tokenize(workspace, chosen))
+        assert outcome == "done", f"a process that tokenizes the data ended with {outcome}; expected done"
     before = _entries(cache)
-    Watch.instances.clear()
+    ContextReader.instances.clear()
     with _counted_forks() as forks:
         recorder, result, resumed_from = _run_to_end(subject, workspace, row, chosen)
     directory = workspace.directory / out
@@ -333,28 +334,29 @@ def run_and_record(subject: Any, workspace: Workspace, row: Row) -> RunRecord:
         directory=directory,
         resumed_from=resumed_from,
         saves=chosen["save_every"] > 0 or chosen.get("eval_every", 0) > 0 or resumed_from > 0,
-        watched=Watch.instances[-1].steps if Watch.instances else 0,
+        watched=ContextReader.instances[-1].steps if ContextReader.instances else 0,
     )
 
 
 def distil(subject: Any, settings: Settings, callbacks: Sequence[Callback] = (), *, lines: Lines) -> Any:
     """Run a distillation and return its result."""
-    # Entered twice, as in `pipeline.distill`: an interrupt at the end of the inner block reaches the outer one.
+    # Entered twice, as in `pipeline.distill`: the outer block handles an interrupt at the end of the inner block.
     with subject.HuggingFace(settings, callbacks=callbacks, lines=lines) as run, run:
         run.prepare()
         return run.conclude(run.run())
 
 
 def _run_to_end(subject: Any, workspace: Workspace, row: Row, chosen: dict[str, Any]) -> tuple[Recorder, Any, int]:
+    """Run a distillation, interrupted as the row says; return the recorder, the result, and the resumed step or 0."""
     recorder = Recorder()
     callbacks: list[Callback] = [recorder]
-    callbacks += [Watch()] if row["watched"] == "by objects" else []
+    callbacks += [ContextReader()] if row["watched"] == "by objects" else []
     quiet = Lines(io.StringIO())
     steps = workspace.steps
     if row["interrupted"] == "no":
         settings = settings_from(workspace.directory, row["source"], chosen)
         return recorder, distil(subject, settings, callbacks=callbacks, lines=quiet), 0
-    step = 2 + workspace.seed % (steps - 1)  # from 2 to the last
+    step = 2 + workspace.seed % (steps - 1)  # 2 to the last step
     chosen = {**chosen, "save_every": min(chosen["save_every"] or 1, step - 1)}
     if row["interrupted"] == "limited":
         step -= 1
@@ -368,25 +370,22 @@ def _run_to_end(subject: Any, workspace: Workspace, row: Row, chosen: dict[str, 
         except (KeyboardInterrupt, StopRequestedError):
             pass
         else:
-            raise AssertionError(f"a run is not interrupted in {hook} of step {step}")
+            raise AssertionError(f"the run ends without the interrupt in {hook} of step {step}")
     saved = [int(path.name.removeprefix("student-step")) for path in chosen["out"].glob("checkpoints/student-step*")]
-    assert saved, f"no checkpoint is there after {step} steps"
+    assert saved, f"no checkpoint after {step} steps; expected at least one"
     settings = settings_from(workspace.directory, row["source"], {**chosen, "resume": Path("latest"), "force": True})
     result = distil(subject, settings, callbacks=callbacks, lines=quiet)
     return recorder, result, max(saved)
 
 
-def _stored(workspace: Workspace, row: Row, chosen: dict[str, Any], out: str) -> Path:
-    """Store the outputs of the teacher, in other batches and files than the run has; return their directory."""
+def _store_outputs(workspace: Workspace, row: Row, chosen: dict[str, Any], out: str) -> Path:
+    """Store the outputs of the teacher, with other batches than the run, and return their directory."""
     outputs = workspace.directory / f"outputs of {out}"
     changes = {"out": outputs, "batch_size": 4, "accumulate": 1, "data_cache": workspace.directory / "other cache"}
     changes |= {"group_by_length": False, "trace": None, "callbacks": None}
-    top_k = None
-    if row["outputs"] == "every token kept":
-        top_k = workspace.tokens
     precompute(
         Settings(**{**chosen, **changes}),
-        top_k=top_k,
+        top_k=workspace.tokens if row["outputs"] == "every token kept" else None,
         shard_bytes=(1, 2**28)[workspace.seed % 2],
         lines=Lines(io.StringIO()),
         environment={},
@@ -406,12 +405,12 @@ def _other_data(workspace: Workspace, chosen: Mapping[str, Any]) -> dict[str, An
     """Return settings that change the tokens of the same data files."""
     turns = {"turns": "last" if chosen.get("turns", "every") == "every" else "every"}
     options = {"template_options": None if chosen.get("template_options") else '{"brief": true}'}
-    others: list[dict[str, Any]] = [turns, options, {"length": chosen["length"] - 1}]
-    return others[workspace.seed % 3]
+    changes: list[dict[str, Any]] = [turns, options, {"length": chosen["length"] - 1}]
+    return changes[workspace.seed % 3]
 
 
 def _as_merged(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the base weights of a model with an adapter, with the names of the model without it."""
+    """Return the base weights of a model with an adapter, with their names in the model without an adapter."""
     base = {name: value for name, value in weights.items() if "lora_" not in name}
     return {name.replace("base_model.model.", "").replace(".base_layer", ""): value for name, value in base.items()}
 
@@ -423,21 +422,20 @@ def _entries(cache: Path) -> set[str]:
 @contextmanager
 def _counted_forks() -> Iterator[list[int]]:
     """Yield a list to which the id of every process forked within the context is added."""
-    fork, seen = os.fork, list[int]()
+    fork, pids = os.fork, list[int]()
 
-    def counting() -> int:
+    def recording_fork() -> int:
         pid = fork()
-        seen.append(pid)
+        pids.append(pid)
         return pid
 
-    with mock.patch.object(os, "fork", counting):
-        yield seen
+    with mock.patch.object(os, "fork", recording_fork):
+        yield pids
 
 
 def comparable(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the lines of a metrics file without times and metrics of evaluations."""
-    kept = [{name: value for name, value in line.items() if name not in TIMES} for line in lines]
     return [
-        line | {"metrics": {n: v for n, v in line["metrics"].items() if n not in TIMES and not n.startswith("eval/")}}
-        for line in kept
+        line | {"metrics": {name: value for name, value in line["metrics"].items() if not name.startswith("eval/")}}
+        for line in map(without_times, lines)
     ]

@@ -1,4 +1,4 @@
-"""Attacks on what a run will need, as planned, and on the settings that it has besides those that it is given."""
+"""Attacks on the plan of a run (memory, steps, tokens), on defaults, and on settings of a checkpoint."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def write_text(directory: Path) -> None:
     (directory / "text").write_bytes(b"".join(b"%d%s\n\n" % (n, b"x" * n) for n in range(1, 13)))
 
 
-class Measured(Callback):
-    """Bytes of the tensors that a run holds after its last step."""
+class MemoryRecorder(Callback):
+    """Callback that records the bytes of the tensors of a run after its last step, by kind."""
 
     sizes: dict[str, int]
 
@@ -42,14 +42,14 @@ class Measured(Callback):
     def on_train_end(self, context: Any) -> None:
         student, optimizer = self._run.student, self._run.optimizer
         parameters = list(student.parameters())
-        states = [value for state in optimizer.state.values() for value in state.values()]
+        state_values = [value for state in optimizer.state.values() for value in state.values()]
         tensors = {
             "weights": [*parameters, *student.buffers()],
             "gradients": [parameter.grad for parameter in parameters if parameter.grad is not None],
-            "optimizer state": [value for value in states if isinstance(value, torch.Tensor)],
+            "optimizer state": [value for value in state_values if isinstance(value, torch.Tensor)],
             "teacher": list(self._run.teacher.parameters()),
         }
-        self.sizes = {name: sum(tensor.nbytes for tensor in held) for name, held in tensors.items()}
+        self.sizes = {name: sum(tensor.nbytes for tensor in values) for name, values in tensors.items()}
 
 
 @given(
@@ -93,7 +93,7 @@ def falsify_plan_is_what_the_run_needs(
     epochs: int,
     limit: int | None,
 ) -> None:
-    """A step is planned without the tensors that the run makes, and of the rows that the run takes."""
+    """limit: `max_steps` of the run."""
     with scratch() as directory:
         options: dict[str, Any] = {"optimizer": optimizer, "optimizer_options": OPTIMIZERS[optimizer], "dtype": dtype}
         options |= {"layers": layers, "width": width, "documents": documents, "accumulate": accumulate}
@@ -101,25 +101,25 @@ def falsify_plan_is_what_the_run_needs(
         settings = small(directory, out=directory / "out", **options)
         write_text(directory)
         planned = subject.plan(settings)
-        if limit is None:  # two ranks share the rows of an epoch
+        if limit is None:  # two ranks divide the rows of an epoch
             seen = subject.plan(settings, ranks=2).predicted_tokens
             assert_equal("predicted tokens of two ranks", seen, planned.predicted_tokens)
-        assert not (directory / "out").exists(), "a plan creates the output"
-        measured = Measured()
-        result = run(reference_trainer, settings, callbacks=[measured])
+        assert not (directory / "out").exists(), "`plan` created the output directory"
+        recorder = MemoryRecorder()
+        result = run(reference_trainer, settings, callbacks=[recorder])
         case = f"{layers} layers of width {width}, {optimizer}, {dtype}"
-        for part, size in measured.sizes.items():
+        for part, size in recorder.sizes.items():
             assert_equal(f"bytes of {part}, {case}", planned.memory[part], size)
         if optimizer == "adamw":
             parameters = list(result.student.parameters())
-            closed = 2 * sum(map(torch.Tensor.numel, parameters)) * (8 if dtype == "float64" else 4)
-            state = closed + 4 * len(parameters)  # two moments, and a number of steps in float32
+            moments = 2 * sum(map(torch.Tensor.numel, parameters)) * (8 if dtype == "float64" else 4)
+            state = moments + 4 * len(parameters)  # a float32 number of steps for each parameter
             assert_equal(f"bytes of the optimizer, {case}", planned.memory["optimizer state"], state)
         rows = f"{documents} rows, {accumulate} batches a step, {epochs} epochs, at most {limit} steps"
         assert_equal(f"steps, {rows}", planned.steps, result.train.steps_completed)
-        if limit != 2:  # a limit takes a part of the rows, whose tokens are planned by proportion
+        if limit != 2:  # of a part of the rows, the planned tokens are only an estimate
             assert_equal(f"predicted tokens, {rows}", planned.predicted_tokens, result.train.tokens)
-        # The teacher in a directory, on one rank and divided among three, and a smoke run of one step.
+        # A trained teacher and a saved one, on one rank and sharded over three, in a smoke run of one step.
         (directory / "teacher").mkdir()
         save_decoder(result.teacher, directory / "teacher", {})
         chunks = sum(parameter.chunk(3)[0].nbytes for parameter in result.teacher.parameters())
@@ -127,9 +127,9 @@ def falsify_plan_is_what_the_run_needs(
             chosen = settings.replace(teacher=teacher, smoke=1, max_steps=None)
             sharded = chosen.replace(shard_teacher=True)
             one, three = subject.plan(chosen), subject.plan(sharded, ranks=3)
-            held = one.memory["teacher"], three.memory["teacher"]
-            which = f"a teacher {'to train' if teacher is None else 'in a directory'}, {case}, alone and on three ranks"
-            assert_equal(f"bytes of {which}", held, (measured.sizes["teacher"], chunks))
+            sizes = one.memory["teacher"], three.memory["teacher"]
+            which = f"a teacher {'to train' if teacher is None else 'in a directory'}, {case}, on one rank and on three"
+            assert_equal(f"bytes of {which}", sizes, (recorder.sizes["teacher"], chunks))
             assert_equal(f"steps of a smoke run, {rows}", one.steps, 1)
             largest = accumulate * settings.data.batch_size * settings.data.length
             assert_equal(f"tokens of a step, {rows}", (one.largest_step, three.largest_step), (largest, 3 * largest))
@@ -142,14 +142,14 @@ def falsify_plan_is_what_the_run_needs(
             f"predicted tokens: {planned.predicted_tokens:,}",
             f"time: {planned.predicted_tokens / 0.25 / 3600:.2f} h",
         ]
-        absent = [number for number in numbers if not any(number in line for line in lines)]
-        assert not absent, f"{case}: the lines {lines} lack {absent}"
+        missing = [number for number in numbers if not any(number in line for line in lines)]
+        assert not missing, f"{case}: {missing} are not in the lines {lines}"
 
 
 @given(batches=st.sampled_from([999, 2100, 5003]), epochs=st.integers(1, 2))
 @example(batches=2100, epochs=1)
 def falsify_tokens_of_many_batches_are_planned(subject: Any, batches: int, epochs: int) -> None:
-    """Of more than 1,000 batches, some are counted; batches of one sequence all have as many tokens."""
+    """Of more than 1,000 batches, the plan counts a sample. Here all batches have 7 tokens, so the result is exact."""
     with scratch() as directory:
         settings = small(directory, out=directory / "out", length=8, batch_size=1, epochs=epochs)
         (directory / "text").write_bytes(bytes(-(-(7 * batches + 1) * 10 // 9)))  # a tenth is held back
@@ -162,7 +162,7 @@ def falsify_tokens_of_many_batches_are_planned(subject: Any, batches: int, epoch
 @given(ranks=st.integers(1, 9), layers=st.integers(1, 2), width=st.sampled_from([16, 48]))
 @example(ranks=3, layers=1, width=16)
 def falsify_first_rank_has_the_largest_shard(subject: Any, ranks: int, layers: int, width: int) -> None:
-    """`torch.chunk` divides each tensor, as FSDP2 does; numbers of steps and buffers are not divided."""
+    """FSDP2 divides parameters as `torch.chunk` does; buffers and numbers of steps are on every rank."""
     with torch.device("meta"):
         student = Decoder(DecoderConfig(vocab_size=250, layers=layers, width=width, heads=1))
         student.register_buffer("table", torch.empty(10, 3))
@@ -173,15 +173,15 @@ def falsify_first_rank_has_the_largest_shard(subject: Any, ranks: int, layers: i
     assert_equal(f"bytes of the first of {ranks} ranks", (planned, notes), (expected, []))
 
 
-USUAL: dict[str, Any] = {"lr": 2e-5, "clip": 1.0, "warmup": 0.03, "length": 1024, "batch_size": 8, "epochs": 3}
-USUAL |= {"save_every": 500, "dtype": "float32"}
+PRETRAINED: dict[str, Any] = {"lr": 2e-5, "clip": 1.0, "warmup": 0.03, "length": 1024, "batch_size": 8, "epochs": 3}
+PRETRAINED |= {"save_every": 500, "dtype": "float32"}
 CHOSEN: dict[str, Any] = {"lr": 3e-3, "clip": 0.5, "warmup": 50, "length": 64, "batch_size": 2, "epochs": 1}
 CHOSEN |= {"save_every": 5000, "dtype": "float64"}
 
 
 ATTEMPT: dict[str, Any] = {"force": True, "rewind": True, "trace": Path("trace"), "project_to_steps": 7}
 ATTEMPT |= {"resume": Path("latest"), "max_steps": 3}
-"""Settings of one attempt of a run."""
+"""Settings of a single attempt, which a checkpoint does not store."""
 
 
 @given(
@@ -209,20 +209,20 @@ def falsify_defaults_are_those_of_what_is_trained(
         settings = Settings(**values)
         expected = settings.flat()
         if kind in ("weights", "adapter"):
-            usual = USUAL | ({"lr": 2e-4} if kind == "adapter" else {})
-            usual["length"] = min(1024, positions or 1024)
-            expected |= {name: value for name, value in usual.items() if name not in chosen}
-        case = f"settings of {kind} with {sorted(chosen)} chosen and the file {file}"
+            defaults = PRETRAINED | ({"lr": 2e-4} if kind == "adapter" else {})
+            defaults["length"] = min(1024, positions or 1024)
+            expected |= {name: value for name, value in defaults.items() if name not in chosen}
+        case = f"settings of {kind} {file}, with values for {sorted(chosen)}"
         seen = subject.with_defaults(settings).flat()
         assert_equal(f"names of the {case}", seen.keys(), expected.keys())
         changed = [name for name in seen if seen[name] != expected[name]]
         assert not changed, f"{case}: {[f'{name} is {seen[name]!r}; not {expected[name]!r}' for name in changed]}"
         settings = settings.replace(out=directory / "out")
         assert_equal("settings without a checkpoint to resume", subject.latest_settings(settings), settings)
-        whole = settings.replace(**ATTEMPT, callbacks="callbacks.py", parts="parts:Parts")
-        set_ones = {name for name, value in whole.json_values().items() if value is not None}
-        kept = subject.kept_settings(whole)
-        assert_equal("settings that a checkpoint leaves out", sorted(set_ones - kept.keys()), sorted({"out", *ATTEMPT}))
+        all_set = settings.replace(**ATTEMPT, callbacks="callbacks.py", parts="parts:Parts")
+        names = {name for name, value in all_set.json_values().items() if value is not None}
+        kept = subject.kept_settings(all_set)
+        assert_equal("settings that a checkpoint lacks", sorted(names - kept.keys()), sorted({"out", *ATTEMPT}))
 
 
 @given(share=st.floats(1e-6, 1, exclude_max=True), planned=st.integers(1, 10**6), steps=st.integers(0, 10**6))
@@ -230,12 +230,13 @@ def falsify_defaults_are_those_of_what_is_trained(
 @example(share=0.5, planned=1, steps=0)
 def falsify_share_of_the_steps_is_rounded_up(subject: Any, share: float, planned: int, steps: int) -> None:
     warmup = subject.warmup_steps(share, planned)
-    assert type(warmup) is int, f"{share} of {planned} steps are {warmup!r}"
-    assert share * planned - 1e-6 <= warmup < share * planned + 1, f"{share} of {planned} steps are {warmup}"
-    assert_equal("a warm-up of an integer number of steps", subject.warmup_steps(steps, planned), steps)
+    assert type(warmup) is int, f"warmup of {share} * {planned}: {warmup!r}; expected an int"
+    product = share * planned
+    assert product - 1e-6 <= warmup < product + 1, f"{share} of {planned} steps: {warmup}; not {product}, rounded up"
+    assert_equal("warmup of an integer number of steps", subject.warmup_steps(steps, planned), steps)
 
 
-VARIED: dict[str, Any] = {
+VALUES: dict[str, Any] = {
     "temperature": 3.0,
     "ce_weight": 0.5,
     "lr": 0.01,
@@ -250,9 +251,7 @@ VARIED: dict[str, Any] = {
     "lr_end": 0.0,
     "optimizer_options": '{"weight_decay": 0.5}',
 }
-
-
-DIFFERENT: dict[str, Any] = {
+CHANGES: dict[str, Any] = {
     "temperature": 7.0,
     "ce_weight": 0.9,
     "lr": 0.5,
@@ -267,24 +266,23 @@ DIFFERENT: dict[str, Any] = {
 }
 
 
-@given(names=st.sets(st.sampled_from(sorted(VARIED)), min_size=1), changed=st.sampled_from(sorted(DIFFERENT)))
+@given(names=st.sets(st.sampled_from(sorted(VALUES)), min_size=1), changed=st.sampled_from(sorted(CHANGES)))
 @example(names={"temperature", "lr", "warmup", "keep", "lr_end"}, changed="temperature")
 def falsify_resumed_run_has_the_settings_of_its_checkpoint(subject: Any, names: set[str], changed: str) -> None:
     with scratch() as directory:
-        chosen = {name: VARIED[name] for name in names} | {"save_every": 1, "log_every": 2}
-        whole, cut = (small(directory, out=directory / name, **chosen) for name in ("whole", "cut"))
+        chosen = {name: VALUES[name] for name in names} | {"save_every": 1, "log_every": 2}
+        outputs = ("uninterrupted", "interrupted")
+        uninterrupted, interrupted = (small(directory, out=directory / name, **chosen) for name in outputs)
         write_text(directory)
-        run(subject, whole)
-        run(subject, cut.replace(max_steps=1))
-        resumed = Settings(out=directory / "cut", resume=Path("latest"), force=True)
-        message = refusal(lambda: run(subject, resumed.replace(**{changed: DIFFERENT[changed]})), DriftError)
-        assert changed in message, f"with another {changed}, the resumed run says {message!r}"
+        run(subject, uninterrupted)
+        run(subject, interrupted.replace(max_steps=1))
+        resumed = Settings(out=directory / "interrupted", resume=Path("latest"), force=True)
+        message = refusal(lambda: run(subject, resumed.replace(**{changed: CHANGES[changed]})), DriftError)
+        assert changed in message, f"resumed with another {changed}: {message!r}; expected a refusal with the name"
         run(subject, resumed.replace(log_every=1))
-        of_whole, of_cut = (
-            json.loads((directory / name / "manifest.json").read_text())["settings"] for name in ("whole", "cut")
-        )
+        expected, seen = (json.loads((directory / name / "manifest.json").read_text())["settings"] for name in outputs)
         for name in sorted({*chosen, "teacher_steps"} - {"log_every"}):
-            assert_equal(f"{name} of the resumed run", of_cut[name], of_whole[name])
-        assert_equal("log_every of a run that resumes with another", of_cut["log_every"], 1)
-        files = [(directory / name / "model.safetensors").read_bytes() for name in ("whole", "cut")]
-        assert files[0] == files[1], f"with {sorted(names)} chosen, the resumed run has other weights"
+            assert_equal(f"{name} of the resumed run", seen[name], expected[name])
+        assert_equal("log_every of a run that is resumed with 1", seen["log_every"], 1)
+        files = [(directory / name / "model.safetensors").read_bytes() for name in outputs]
+        assert files[0] == files[1], f"with values for {sorted(names)}, the resumed run has other weights"

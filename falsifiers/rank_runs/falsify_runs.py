@@ -1,6 +1,6 @@
-"""Attacks on runs of two and three ranks: equal to one process, cut and resumed, failing and stopping together.
+"""Attacks on runs of two and three ranks: equal to one process, interrupted and resumed, failing and stopping together.
 
-The subject is `pipeline.distill`, or has its names. Ranks meet as under `torchrun`, through the store of a launcher,
+The subject is `pipeline.distill`, or has its names. Ranks connect as under `torchrun`, through the store of a launcher,
 which this process serves.
 """
 
@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from falsifiers.checkpoint_files.saved import assert_same, edited
 from falsifiers.resume.runs import STEPS, TIMEOUT_S, Cut, Model, settings, small_distillation
+from falsifiers.support.assertions import assert_equal
 from falsifiers.support.ranks import RankError as Crashed
 from falsifiers.support.ranks import run_ranks
 from falsifiers.support.runs import (
@@ -48,8 +49,12 @@ STRATEGIES = st.sampled_from(["ddp", "fsdp2"])
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """What a rank has at the end. error: type and message of what it raised; then there is no result."""
+class RankEnd:
+    """The end of a run on one rank.
+
+    error: type and message of the exception, with which weights and result are empty; empty without an exception.
+    lines: the printed lines.
+    """
 
     error: str
     weights: dict[str, Tensor]
@@ -64,24 +69,24 @@ def launched(
     callbacks: Callable[[int], Sequence[Callback]] = lambda rank: (),
     limit_s: float = 60.0,
     announced: int | None = None,
-) -> list[Ended]:
-    """Run a distillation on forked ranks, and return what each one ends with.
+) -> list[RankEnd]:
+    """Run a distillation on forked ranks, and return the end of every rank.
 
-    chosen: the settings, or the settings of each rank. announced: the world size, if it differs from `ranks`.
+    chosen: the settings, or a function from a rank to its settings. announced: the world size, by default `ranks`.
     """
     size = announced or ranks
     place, served = launcher()
 
-    def work(rank: int) -> Ended:
+    def work(rank: int) -> RankEnd:
         variables = {**place, "WORLD_SIZE": str(size), "RANK": str(rank), "LOCAL_RANK": str(rank)}
         rank_settings = chosen(rank) if callable(chosen) else chosen
-        return ended(make, rank_settings, callbacks(rank), variables if size > 1 else {})
+        return end_of_run(make, rank_settings, callbacks(rank), variables if size > 1 else {})
 
     return run_ranks(ranks, work, limit_s=limit_s, served=served)
 
 
 def launcher() -> tuple[dict[str, str], AbstractContextManager[None]]:
-    """Return the variables by which ranks reach the store of a launcher, and the context that serves it."""
+    """Return the environment variables with which ranks find the store of a launcher, and a context that serves it."""
     listening = socket.create_server(("127.0.0.1", 0))
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(listening.getsockname()[1])}
     return {**address, "TORCHELASTIC_USE_AGENT_STORE": "True"}, _store(listening)
@@ -89,7 +94,11 @@ def launcher() -> tuple[dict[str, str], AbstractContextManager[None]]:
 
 @contextmanager
 def _store(listening: socket.socket) -> Iterator[None]:
-    """Serve the store of a launcher. Its thread resolves addresses, under a lock that a fork would keep for ever."""
+    """Serve the store of a launcher.
+
+    Enter the context after the ranks are forked: the thread of the store resolves addresses under a lock, which a fork
+    could copy in the locked state.
+    """
     host, port = listening.getsockname()
     options: Any = {"is_master": True, "wait_for_workers": False, "master_listen_fd": listening.detach()}
     server = dist.TCPStore(host, port, **options)  # type: ignore[attr-defined]  # public, but mypy sees no export
@@ -97,55 +106,55 @@ def _store(listening: socket.socket) -> Iterator[None]:
     del server
 
 
-def ended(
+def end_of_run(
     make: Callable[..., Any], chosen: Settings, callbacks: Sequence[Callback], environment: dict[str, str]
-) -> Ended:
-    """Run a distillation, and return what it ends with."""
+) -> RankEnd:
+    """Run a distillation, and return its end."""
     stream = io.StringIO()
     try:
         with make(chosen, callbacks=callbacks, lines=Lines(stream), environment=environment) as run, run:
             run.prepare()
             result = run.conclude(run.run())
     except (TrainerError, OSError, KeyboardInterrupt, Planted) as error:
-        return Ended(f"{type(error).__name__}: {error}", {}, {}, stream.getvalue())
+        return RankEnd(f"{type(error).__name__}: {error}", {}, {}, stream.getvalue())
     weights = {name: value.detach().clone() for name, value in result.student.state_dict().items()}
     train = without_times(asdict(result.train))
     train["held_back"] = {name: (metric.sum, metric.count) for name, metric in result.held_back.items()}
-    return Ended("", weights, train, stream.getvalue())
+    return RankEnd("", weights, train, stream.getvalue())
 
 
-def assert_no_error(where: str, several: Sequence[Ended]) -> None:
-    """Assert that no rank raised."""
-    failed = [rank.error for rank in several if rank.error]
-    assert not failed, f"{where}: {failed[0]}"
+def assert_no_error(where: str, ends: Sequence[RankEnd]) -> None:
+    """Assert that no rank ended with an error."""
+    failed = [rank.error for rank in ends if rank.error]
+    assert not failed, f"{where}: {failed[0]}; expected no error"
 
 
 class Planted(Exception):
     """An error that a falsifier raises in one rank."""
 
 
-def _assert_errors(where: str, ends: Sequence[Ended], *words: str) -> None:
+def _assert_errors(where: str, ends: Sequence[RankEnd], *words: str) -> None:
     """Assert that every rank ends with an error with these words."""
     for number, end in enumerate(ends):
         missing = [word for word in words if word not in end.error]
         assert not missing, f"{where}: rank {number} ends with {end.error or 'a result'!r}; expected {missing}"
 
 
-def assert_same_end(where: str, seen: Ended, expected: Ended) -> None:
+def assert_same_end(where: str, seen: RankEnd, expected: RankEnd) -> None:
     """Assert equal bits of weights, and equal results."""
     assert_same(where, seen.weights, expected.weights)
     assert seen.result == expected.result, f"{where}: in the result {difference(seen.result, expected.result)}"
 
 
 class Output(NamedTuple):
-    """Logits and hidden states. FSDP2 looks for tensors in tuples, lists and dictionaries only."""
+    """Logits and hidden states, in a tuple: FSDP2 finds tensors only in tuples, lists and dictionaries."""
 
     logits: Tensor
     hidden_states: list[Tensor]
 
 
 class WithStates(Model):
-    """A model whose hidden states can be matched."""
+    """A model that can return hidden states."""
 
     def forward(self, tokens: Tensor, output_hidden_states: bool = False) -> Any:
         logits = super().forward(tokens)
@@ -181,11 +190,10 @@ LATEST: dict[str, Any] = {"resume": Path("latest"), "force": True}
 def falsify_cut_ranks_end_like_uninterrupted_ones(
     subject: Any, ranks: int, strategy: str, cut: int, matched: bool, skips: int | None
 ) -> None:
-    """skips: the rank that skips the rest of the first epoch after step 1, if one does.
+    """skips: the rank whose callback skips the rest of the first epoch after step 1, or None.
 
-    A step with FSDP2 takes several times as long as with DDP, so its run has one epoch, and two ranks in the simplest
-    example.
-    The uninterrupted run saves nothing: its ranks agree on answers with the counts of a step, not when they save.
+    A run with FSDP2 has only one epoch, since its steps take several times as long as with DDP. The uninterrupted run
+    saves nothing, so that its ranks exchange actions with the counts of a step, and not at a save.
     """
     epochs = 1 if strategy == "fsdp2" else 2
     assume(epochs == 2 or skips is None or cut == 1)  # a skip in the only epoch ends the run after step 1
@@ -198,36 +206,35 @@ def falsify_cut_ranks_end_like_uninterrupted_ones(
         options: dict[str, Any] = {"strategy": strategy, "epochs": epochs, "feature_layers": "0:0,1:1"}
         options |= {"feature_weight": 0.5 if matched else 0.0, "keep": 1}
         uninterrupted = launched(make, settings(directory, "uninterrupted", **options, save_every=0), ranks, callbacks)
-        left = launched(make, settings(directory, "cut", **options), ranks, lambda rank: callbacks(rank, Cut(cut)))
-        assert {rank.error for rank in left} == {"KeyboardInterrupt: "}, f"interrupted ranks end with {left}"
+        interrupted = launched(make, settings(directory, "cut", **options), ranks, lambda r: callbacks(r, Cut(cut)))
+        assert_equal("errors of interrupted ranks", {end.error for end in interrupted}, {"KeyboardInterrupt: "})
         resumed = launched(make, settings(directory, "cut", **options, **LATEST), ranks, callbacks)
-        when = f"{ranks} ranks with {strategy}, cut after step {cut}{', with projections' if matched else ''}"
+        when = f"{ranks} ranks with {strategy}, interrupted after step {cut}{', with projections' if matched else ''}"
         when += "" if skips is None else f", rank {skips} skips an epoch"
         assert_no_error(when, [*uninterrupted, *resumed])
         for number, end in enumerate((*uninterrupted, *resumed)):
             where = f"{when}, rank {number % ranks} of the {'resumed' if number >= ranks else 'uninterrupted'} run"
             assert_same_end(where, end, uninterrupted[0])
         assert_same_lines(when, directory, "cut", "uninterrupted")
-        kept = saved_steps(directory / "cut" / "checkpoints", "student")
-        assert len(kept) == 1, f"{when}: with keep 1, the checkpoints of the steps {kept} are kept"
-        taken = len(lines(directory, "uninterrupted"))
+        steps = saved_steps(directory / "cut" / "checkpoints", "student")
+        assert len(steps) == 1, f"{when}: checkpoints of the steps {steps}; expected one, with keep 1"
         expected = epochs * PER_EPOCH - (0 if skips is None else PER_EPOCH - 1)
-        assert taken == expected, f"{when}: {taken} steps are taken; expected {expected}"
+        assert_equal(f"{when}: number of steps", len(lines(directory, "uninterrupted")), expected)
 
 
-OTHERS: dict[str, tuple[int, str, list[str]]] = {
+REFUSED: dict[str, tuple[int, str, list[str]]] = {
     "fewer ranks": (2, "ddp", ["world_size was 3 and is 2"]),
     "one process": (1, "ddp", ["world_size was 3 and is 1", 'strategy was "ddp" and is "one process"']),
     "another strategy": (3, "fsdp2", ['strategy was "ddp" and is "fsdp2"']),
 }
-"""Ranks, strategy and words of the refusal, for a checkpoint of three ranks with `ddp`."""
+"""Number of ranks, strategy, and words of the refusal to resume from a checkpoint of three ranks with `ddp`."""
 
 
 def falsify_other_ranks_are_refused(subject: Any) -> None:
     with scratch() as directory:
         make = small_distillation(subject)
         launched(make, settings(directory, "out", max_steps=1), 3)
-        for kind, (ranks, strategy, words) in OTHERS.items():
+        for kind, (ranks, strategy, words) in REFUSED.items():
             with unchanged_files(directory, kind):
                 ends = launched(make, settings(directory, "out", strategy=strategy, **LATEST), ranks)
             _assert_errors(kind, ends, *words)
@@ -237,7 +244,7 @@ def falsify_other_ranks_are_refused(subject: Any) -> None:
 @example(strategy="fsdp2", rank=2, damaged=True)
 @example(strategy="ddp", rank=1, damaged=False)
 def falsify_unequal_checkpoints_are_refused(subject: Any, strategy: str, rank: int, damaged: bool) -> None:
-    """One rank has a disk of its own, where a file of the checkpoint is damaged, or its manifest is another."""
+    """One rank reads its own copy of the checkpoint, with a damaged file or a changed manifest."""
     with scratch() as directory:
         make = small_distillation(subject)
         launched(make, settings(directory / "shared", "out", strategy=strategy, max_steps=1), 3)
@@ -254,15 +261,15 @@ def falsify_unequal_checkpoints_are_refused(subject: Any, strategy: str, rank: i
             return settings(Path(), "out", strategy=strategy, **LATEST)
 
         expected = file.name if damaged else f"rank {rank} differs from rank 0: manifest_sha256 was"
-        _assert_errors(f"{strategy}, rank {rank} reads another checkpoint", launched(make, chosen, 3), expected)
+        _assert_errors(f"{strategy}, rank {rank} with a changed checkpoint", launched(make, chosen, 3), expected)
 
 
-UNTRAINED = 1e-30
+SMALLEST_RATE = 1e-30
 """A learning rate that changes no weight."""
 
 
-class Noting(Model):
-    """A model with a buffer of the rank that made it, and one that says whether it computes under autocast."""
+class ModelOfRank(Model):
+    """A model with two buffers: the rank that created it, and whether its forward is under autocast."""
 
     def __init__(self, rank: int) -> None:
         super().__init__(5, seed=rank + 1)
@@ -277,27 +284,27 @@ class Noting(Model):
 @given(strategy=STRATEGIES, ranks=st.integers(2, 3), dtype=st.sampled_from(["float32", "bfloat16"]))
 @example(strategy="fsdp2", ranks=2, dtype="bfloat16")
 def falsify_ranks_begin_with_the_student_of_rank_0(subject: Any, strategy: str, ranks: int, dtype: str) -> None:
-    class Drawing(small_distillation(subject)):  # made for the subject
+    class StudentOfRank(small_distillation(subject)):  # made for the subject
         def make_student(self) -> nn.Module:
-            return Noting(self.place.rank)
+            return ModelOfRank(self.place.rank)
 
     with scratch() as directory:
-        chosen = settings(directory, "out", strategy=strategy, dtype=dtype, lr=UNTRAINED, max_steps=1, save_every=0)
-        seen = launched(Drawing, chosen, ranks)
+        chosen = settings(directory, "out", strategy=strategy, dtype=dtype, lr=SMALLEST_RATE, max_steps=1, save_every=0)
+        seen = launched(StudentOfRank, chosen, ranks)
     where = f"{strategy}, {dtype}, {ranks} ranks"
     assert_no_error(where, seen)
-    first = Noting(0).state_dict()
+    first = ModelOfRank(0).state_dict()
     for rank, end in enumerate(seen):
         autocast = bool(end.weights["autocast"])
-        assert autocast is (dtype == "bfloat16"), f"{where}: rank {rank} computes under autocast: {autocast}"
+        assert autocast is (dtype == "bfloat16"), f"{where}: autocast on rank {rank}: {autocast}; not {dtype}"
         computed = {name: end.weights[name] for name in ("forwards", "autocast")}
-        assert_same(f"{where}, rank {rank} beside rank 0's student", end.weights, {**first, **computed})
+        assert_same(f"{where}, rank {rank} with the student of rank 0", end.weights, {**first, **computed})
 
 
-SAME = 1e-12
-"""Relative, in float64: only the order of sums differs. AdamW amplifies it from step to step, by less than 100."""
+ROUNDING = 1e-12
+"""Relative difference in float64 from another order of sums. AdamW amplifies it over the steps, by less than 100."""
 UNEVEN = bytes(range(100)) * 2 + b"some text" * 3
-"""Its last batch is short, and the batches are no multiple of the ranks."""
+"""A text with an incomplete last batch, and a number of batches that is no multiple of the number of ranks."""
 
 
 @given(
@@ -312,40 +319,40 @@ def falsify_ranks_train_as_one_process(subject: Any, ranks: int, strategy: str, 
         (directory / "text").write_bytes(UNEVEN)
         several = launched(subject.Distillation, _settings(directory, "several", accumulate, strategy, matched), ranks)
         alone = launched(subject.Distillation, _settings(directory, "alone", accumulate * ranks, strategy, matched), 1)
-        where = f"{ranks} ranks with {strategy}, {accumulate} batches each a step"
+        where = f"{ranks} ranks with {strategy}, accumulate {accumulate}, features {matched}"
         assert_no_error(where, [*several, *alone])
         _assert_same_steps(where, lines(directory, "several"), lines(directory, "alone"))
+        expected = _held_back_means(alone[0])
         for rank, end in enumerate(several):
-            _assert_close(f"{where}, held-back text on rank {rank}", _flat(end), _flat(alone[0]), 100 * SAME)
-            assert end.result["tokens"] == alone[0].result["tokens"], f"{where}, rank {rank}: {end.result['tokens']}"
+            _assert_close(f"{where}, held-back text on rank {rank}", _held_back_means(end), expected, 100 * ROUNDING)
+            assert_equal(f"{where}, tokens on rank {rank}", end.result["tokens"], alone[0].result["tokens"])
 
 
 def _settings(directory: Path, out: str, accumulate: int, strategy: str, matched: bool) -> Settings:
     options = {**SMALL, "data": directory / "text", "teacher_cache": directory / "cache", "dtype": "float64"}
     options |= {"out": directory / out, "log_every": 1, "rank_timeout": TIMEOUT_S, "warmup": 0, "lr": 0.001}
     options |= {"epochs": 2, "accumulate": accumulate, "strategy": strategy}
-    if matched:  # with projections to another width; their gradients and the student's are clipped together
+    if matched:  # another width needs projections; gradients of projections and student are clipped together
         options |= {"feature_weight": 0.5, "teacher_width": 32, "feature_distance": "l2", "clip": 0.5}
     return Settings(**options)
 
 
-def _flat(end: Ended) -> dict[str, float]:
+def _held_back_means(end: RankEnd) -> dict[str, float]:
     return {name: total / count for name, (total, count) in end.result["held_back"].items()}
 
 
 def _assert_same_steps(where: str, seen: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
-    assert len(seen) == len(expected), f"{where}: {len(seen)} steps; expected {len(expected)}"
+    assert_equal(f"{where}: number of steps", len(seen), len(expected))
     for step, (ours, theirs) in enumerate(zip(seen, expected, strict=True), start=1):
-        allowed = SAME if step == 1 else 100 * SAME
+        allowed = ROUNDING if step == 1 else 100 * ROUNDING
         _assert_close(f"{where}, step {step}", ours["metrics"], theirs["metrics"], allowed)
 
 
 def _assert_close(where: str, seen: dict[str, float], expected: dict[str, float], allowed: float) -> None:
-    assert seen.keys() == expected.keys(), f"{where}: the metrics are {sorted(seen)}; expected {sorted(expected)}"
+    assert_equal(f"{where}: metrics", seen.keys(), expected.keys())
     for name, value in expected.items():
-        assert math.isclose(seen[name], value, rel_tol=allowed, abs_tol=allowed), (
-            f"{where}: {name} is {seen[name]!r}; one process has {value!r}"
-        )
+        is_close = math.isclose(seen[name], value, rel_tol=allowed, abs_tol=allowed)
+        assert is_close, f"{where}: {name} is {seen[name]!r}; expected {value!r}, as in one process"
 
 
 WORDS = "planted in one rank"
@@ -356,16 +363,16 @@ def _raise(*_: Any) -> Any:
 
 
 PLACES = ("make_batches", "make_student", "make_teacher", "a batch", "a callback", "save")
-"""Where a rank fails: before it is connected with others, beside them, between two steps, and after the last."""
+"""Where a rank fails: before and after the ranks are connected, in a step, between steps, and after the last step."""
 
 
 @given(place=st.sampled_from(PLACES), strategy=STRATEGIES, rank=st.integers(0, 2))
 def falsify_failure_of_one_rank_ends_all(subject: Any, place: str, strategy: str, rank: int) -> None:
-    rank = 0 if place == "save" else rank  # which rank 0 alone does
+    rank = 0 if place == "save" else rank  # only rank 0 saves
 
     class Failing(small_distillation(subject)):  # made for the subject
-        def __init__(self, *arguments: Any, **named: Any) -> None:
-            super().__init__(*arguments, **named)
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
             if self.place.rank == rank and hasattr(type(self), place):
                 setattr(self, place, _raise)
 
@@ -378,19 +385,19 @@ def falsify_failure_of_one_rank_ends_all(subject: Any, place: str, strategy: str
     with scratch() as directory:
         chosen = settings(directory, "out", strategy=strategy, max_steps=3, save_every=0)
         callbacks = [[acting(_raise, step=2)] if place == "a callback" and r == rank else [] for r in range(3)]
-        since = time.monotonic()
+        start = time.monotonic()
         ends = launched(Failing, chosen, 3, callbacks.__getitem__, limit_s=120)
-        waited = time.monotonic() - since
+        elapsed_s = time.monotonic() - start
     where = f"{strategy}, rank {rank} of 3 fails in {place}"
     for number, end in enumerate(ends):
         expected = f"Planted: {WORDS}" if number == rank else f"RankError: rank {rank}: {WORDS}"
         assert end.error.startswith(expected), f"{where}: rank {number} raised {end.error!r}; expected {expected!r}"
-    assert waited < TIMEOUT_S, f"{where}: the ranks end after {waited:.0f} s, when they give up waiting"
+    assert elapsed_s < TIMEOUT_S, f"{where}: the ranks end after {elapsed_s:.0f} s; timeout {TIMEOUT_S} s"
 
 
 @given(ranks=st.integers(1, 3))
 def falsify_missing_rank_ends_all(subject: Any, ranks: int) -> None:
-    """Where one more rank is announced than comes, the others end with its number when they have waited for it."""
+    """The world size is ranks + 1, so one rank is missing; the error names it after the timeout."""
     with scratch() as directory:
         chosen = settings(directory, "out", rank_timeout=2)
         ends = launched(small_distillation(subject), chosen, ranks, limit_s=30, announced=ranks + 1)
@@ -405,73 +412,73 @@ def _kill() -> None:
 def falsify_killed_rank_ends_all(subject: Any, strategy: str, rank: int) -> None:
     with scratch() as directory:
 
-        class Noting(small_distillation(subject)):  # made for the subject
+        class RecordingError(small_distillation(subject)):  # made for the subject
             def __exit__(self, kind: Any, error: Any, trace: Any) -> Any:
                 try:
                     return super().__exit__(kind, error, trace)
-                except BaseException as last:
-                    (directory / f"rank{self.place.rank}").write_text(type(last).__name__)
+                except BaseException as raised:
+                    (directory / f"rank{self.place.rank}").write_text(type(raised).__name__)
                     raise
 
-        since = time.monotonic()
+        start = time.monotonic()
         with suppress(Crashed):  # the killed rank crashes
             chosen = settings(directory, "out", strategy=strategy)
-            launched(Noting, chosen, 3, lambda r: [acting(_kill, step=2)] if r == rank else ())
-        where, waited = f"{strategy}, rank {rank} of 3 is killed after step 2", time.monotonic() - since
+            launched(RecordingError, chosen, 3, lambda r: [acting(_kill, step=2)] if r == rank else ())
+        where, elapsed_s = f"{strategy}, rank {rank} of 3 is killed after step 2", time.monotonic() - start
         for other in {0, 1, 2} - {rank}:
-            note = directory / f"rank{other}"
-            ended = note.read_text() if note.exists() else "no error"
-            assert ended == "LostRankError", f"{where}: rank {other} ended with {ended}"
-        assert waited < TIMEOUT_S, f"{where}: the others end after {waited:.0f} s, when they give up waiting"
+            file = directory / f"rank{other}"
+            error_type = file.read_text() if file.exists() else "no error"
+            assert_equal(f"{where}: error of rank {other}", error_type, "LostRankError")
+        assert elapsed_s < TIMEOUT_S, f"{where}: the others end after {elapsed_s:.0f} s; timeout {TIMEOUT_S} s"
         steps = sorted(path.name for path in (directory / "out" / "checkpoints").glob("student-step*"))
-        whole = [f"student-step{step}" for step in (1, 2)]  # the second may have been in the making
-        assert steps in (whole[:1], whole), f"{where}: {steps} are saved"
+        complete = [f"student-step{step}" for step in (1, 2)]  # the second save may have been interrupted
+        assert steps in (complete[:1], complete), f"{where}: checkpoints {steps}; expected {complete} or the first"
 
 
 @given(strategy=STRATEGIES, ranks=st.sampled_from([2, 3]), step=st.integers(1, STEPS - 2), save_every=st.integers(1, 4))
 def falsify_stop_of_one_rank_stops_all_after_one_step(
     subject: Any, strategy: str, ranks: int, step: int, save_every: int
 ) -> None:
-    asked = list[None]()  # of this process, which is a fork
-    callback = acting(lambda: asked.append(None), step=step)
+    requests = list[None]()  # every rank is a fork with a list of its own
+    callback = acting(lambda: requests.append(None), step=step)
 
-    class Asking(small_distillation(subject)):  # made for the subject
+    class StopRequested(small_distillation(subject)):  # made for the subject
         @contextmanager
         def stop_requests(self) -> Iterator[Callable[[], bool]]:
-            yield lambda: bool(asked) and self.place.rank == ranks - 1
+            yield lambda: bool(requests) and self.place.rank == ranks - 1
 
     with scratch() as directory:
         chosen = settings(directory, "out", strategy=strategy, save_every=save_every, keep=1)
-        ends = launched(Asking, chosen, ranks, lambda rank: [callback])
-        where = f"{ranks} ranks with {strategy}, the last is asked to stop after step {step}"
+        ends = launched(StopRequested, chosen, ranks, lambda rank: [callback])
+        where = f"{ranks} ranks with {strategy}, request to stop on the last after step {step}"
         _assert_errors(where, ends, "StopRequestedError")
         steps = [path.name for path in (directory / "out" / "checkpoints").glob("student-step*")]
-        assert steps == [f"student-step{step + 1}"], f"{where}: {steps} are saved; expected step {step + 1}"
+        assert_equal(f"{where}: checkpoints", steps, [f"student-step{step + 1}"])
 
 
-DIFFER = {
+DIFFERENCES = {
     "text": (0, "data_sha256 was"),
     "teacher": (1, "teacher_sha256 was"),
     "batch size": (2, "batch_size was 4 and is 2"),
     "evaluation": (0, "accuracy of evaluate was"),
 }
-"""What differs, on which rank, and what the refusal says."""
+"""By difference: the rank that differs, and words of the refusal."""
 
 
 def falsify_ranks_that_differ_are_refused(subject: Any) -> None:
     with scratch() as directory:
-        for differs, (rank, words) in DIFFER.items():
+        for differs, (rank, words) in DIFFERENCES.items():
             where = f"rank {rank} of 3 has another {differs}"
             make, chosen = _differing(subject, differs, rank), partial(_chosen, directory, differs, rank)
             try:
                 ends = launched(make, chosen, 3)
-            except Crashed as error:  # gloo ends a process whose collectives do not match the other ranks'
+            except Crashed as error:  # gloo aborts a process whose collectives do not match those of other ranks
                 raise AssertionError(f"{where}; {error}") from error
             _assert_errors(where, ends, words, f"rank {rank or 1} differs from rank 0")
 
 
 def _chosen(directory: Path, differs: str, rank: int, number: int) -> Settings:
-    """Return the settings of one process, with a text of its own; the teacher is trained once for all cases."""
+    """Return the settings of the process `number`, which has its own text file; all share the cache of the teacher."""
     text, is_other = directory / f"text{number}", number == rank
     text.write_bytes(bytes(range(100)) + (b"other" if differs == "text" and is_other else b""))
     options = {**SMALL, "data": text, "teacher_cache": directory / "cache", "out": directory / differs}
@@ -509,29 +516,29 @@ def falsify_only_rank_0_writes(subject: Any, ranks: int, strategy: str, cached: 
         _assert_one_writer(where, ends)
         paths = list(file_digests(directory))
         teachers = [path for path in paths if path.startswith("cache") and not path.startswith("cache0")]
-        assert not teachers, f"{where}: other ranks than 0 made a teacher: {teachers}"
+        assert not teachers, f"{where}: other ranks than 0 cached a teacher: {teachers}"
         files = sorted(path for path in paths if path.startswith("out/"))
         expected = _files(ranks if strategy == "fsdp2" else 1, -(-3 // ranks))
-        assert files == expected, f"{where}: the files are {files}; expected {expected}"
+        assert_equal(f"{where}: files", files, expected)
         _assert_divided(where, directory / "out" / "checkpoints" / "student-step1", ends[0].weights)
 
 
 def _assert_divided(where: str, path: Path, weights: dict[str, Tensor]) -> None:
-    """Assert that the files of a checkpoint have each row of a parameter once, and none more than its part."""
+    """Assert that the files of a checkpoint have every row of a parameter once, and no file more than its share."""
     files = [load_file(file) for file in sorted(path.glob("rank-*.safetensors"))]
     for name, parameter in weights.items():
         rows = [len(tensors[f"student.{name}"]) for tensors in files if f"student.{name}" in tensors]
-        divided = sum(rows) == len(parameter) and max(rows) <= -(-len(parameter) // len(files))
-        assert divided, f"{where}: {name} of {len(parameter)} rows has {rows} in {len(files)} files"
+        is_divided = sum(rows) == len(parameter) and max(rows) <= -(-len(parameter) // len(files))
+        assert is_divided, f"{where}: rows of {name} by file: {rows}; expected {len(parameter)} in {len(files)} files"
 
 
-def _assert_one_writer(where: str, ends: Sequence[Ended]) -> None:
+def _assert_one_writer(where: str, ends: Sequence[RankEnd]) -> None:
     for rank, end in enumerate(ends):
         lines = end.lines.splitlines()
-        trained = sum("training a teacher" in line for line in lines)
-        assert bool(lines) == (rank == 0), f"{where}: rank {rank} wrote {len(lines)} lines: {lines[:2]}"
-        assert trained == (rank == 0), f"{where}: rank {rank} trained {trained} teachers"
-        assert_same(f"{where}: after the run, rank {rank} beside rank 0", end.weights, ends[0].weights)
+        trainings = sum("training a teacher" in line for line in lines)
+        assert bool(lines) == (rank == 0), f"{where}: lines of rank {rank}: {lines[:2]}; only rank 0 writes"
+        assert trainings == (rank == 0), f"{where}: rank {rank} trained {trainings} teachers; expected {int(rank == 0)}"
+        assert_same(f"{where}: final weights of rank {rank} and rank 0", end.weights, ends[0].weights)
 
 
 def _files(shards: int, steps: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""Small runs with dropout and noisy data that are saved often, and comparison of the ends of two runs."""
+"""Small runs with dropout and noisy data that save every step, and a comparison of the results of two runs."""
 
 import io
 import json
@@ -17,9 +17,9 @@ from reference_trainer import Callback, Lines, Settings
 from reference_trainer.distillation.protocols import Batch
 
 V, STEPS = 11, 6
-"""Tokens, and the steps of a run: two epochs of seven batches, three a step."""
+"""Vocabulary size, and number of steps of a run: two epochs of seven batches, three a step."""
 TIMEOUT_S = 30
-"""How long a rank waits for others; a right subject never needs it, even on busy cores."""
+"""Seconds that a rank waits for others. A correct subject needs less, even on busy cores."""
 
 
 class Model(nn.Module):
@@ -42,29 +42,32 @@ class Model(nn.Module):
 
 
 class Noisy:
-    """Batches with a token of their own and noise from the default generator; `asked` are their numbers."""
+    """Batches whose first token is their position, with noise from the default generator.
+
+    requested: epoch and position of the requested batches.
+    """
 
     batches = 7
 
     def __init__(self) -> None:
-        self.asked: list[tuple[int, int]] = []
+        self.requested: list[tuple[int, int]] = []
 
     def batch(self, epoch: int, position: int) -> Batch:
-        self.asked.append((epoch, position))
+        self.requested.append((epoch, position))
         tokens = torch.randint(V, (2, 5))
         tokens[:, 0] = position
         return Batch(tokens=tokens, labels=tokens)
 
 
 def settings(directory: Path, out: str, **changes: Any) -> Settings:
-    """Return the settings of a run of `STEPS` steps that logs and saves every one."""
-    usual = {"epochs": 2, "accumulate": 3, "log_every": 1, "save_every": 1, "lr": 0.1, "warmup": 2, "device": "cpu"}
-    usual |= {"temperature": 2.0, "ce_weight": 0.3, "kd_weight": 0.7, "temperature_end": 1.0, "kd_weight_end": 0.2}
-    return Settings(**{**usual, "rank_timeout": TIMEOUT_S, "out": directory / out, **changes})
+    """Return the settings of a run of `STEPS` steps that logs and saves every step."""
+    defaults = {"epochs": 2, "accumulate": 3, "log_every": 1, "save_every": 1, "lr": 0.1, "warmup": 2, "device": "cpu"}
+    defaults |= {"temperature": 2.0, "ce_weight": 0.3, "kd_weight": 0.7, "temperature_end": 1.0, "kd_weight_end": 0.2}
+    return Settings(**{**defaults, "rank_timeout": TIMEOUT_S, "out": directory / out, **changes})
 
 
 def small_distillation(subject: Any) -> Any:
-    """Return the distillation of `Model`, which evaluates nothing and writes its manifest alone."""
+    """Return a distillation of two `Model`s, without evaluation, whose export is only the manifest."""
 
     class Small(subject.Distillation):  # the subject is any module
         vocab_size = V
@@ -88,53 +91,53 @@ def small_distillation(subject: Any) -> Any:
 
 
 Measure = Callable[[Any], dict[str, Any]]
-"""Returns the sums of an evaluation of a distillation."""
+"""A function that evaluates a distillation, and returns the sums of its metrics."""
 
 
-def ended(
+def run_to_end(
     subject: Any,
     chosen: Settings,
     callbacks: Sequence[Callback] = (),
-    asked: Callable[[], bool] = lambda: False,
+    stop_requested: Callable[[], bool] = lambda: False,
     measure: Measure = lambda run: {},
     teacher: Callable[[], nn.Module] = lambda: Model(3, seed=2),
 ) -> Any:
-    """Run to the end, and return the distillation, whose `stream` has its lines, and its result.
+    """Run to the end, and return the distillation, whose `stream` has the printed lines, and the result.
 
-    asked: whether it has to save and leave.
+    stop_requested: whether the run has to save and stop.
     """
 
-    class Asked(small_distillation(subject)):  # made for the subject
+    class Small(small_distillation(subject)):  # made for the subject
         def make_teacher(self) -> nn.Module:
             return teacher()
 
         @contextmanager
         def stop_requests(self) -> Iterator[Callable[[], bool]]:
-            yield asked
+            yield stop_requested
 
         def evaluate(self) -> dict[str, Any]:
             return measure(self)
 
     stream = io.StringIO()
-    with Asked(chosen, callbacks=callbacks, lines=Lines(stream)) as run, run:
+    with Small(chosen, callbacks=callbacks, lines=Lines(stream)) as run, run:
         run.stream = stream
         run.prepare()
         return run, run.conclude(run.run())
 
 
 class Cut(Callback):
-    """Callback that interrupts the run after some steps, each once in all legs that share it."""
+    """Callback that interrupts a run after some steps, only once after each, also if the run is resumed."""
 
     def __init__(self, *steps: int) -> None:
-        self.left = set(steps)
+        self.remaining = set(steps)
 
     def on_step_end(self, context: Any) -> None:
-        if context.step in self.left:
-            self.left.remove(context.step)
+        if context.step in self.remaining:
+            self.remaining.remove(context.step)
             raise KeyboardInterrupt
 
 
-def resumed_to_the_end(
+def run_with_resumes(
     subject: Any,
     directory: Path,
     out: str,
@@ -142,21 +145,21 @@ def resumed_to_the_end(
     measure: Measure = lambda run: {},
     **changes: Any,
 ) -> Any:
-    """Run, resuming from the latest checkpoint after each interrupt until the run ends; start over where none is."""
+    """Run to the end; after each interrupt, resume from the latest checkpoint, or start over if there is none."""
     for _ in range(2 * STEPS):
         has_checkpoint = any((directory / out / "checkpoints").glob("student-step*"))
         resume = {"resume": Path("latest")} if has_checkpoint else {}
         try:
-            return ended(subject, settings(directory, out, **changes, **resume), callbacks, measure=measure)
+            return run_to_end(subject, settings(directory, out, **changes, **resume), callbacks, measure=measure)
         except KeyboardInterrupt:
             continue
-    raise AssertionError("the run does not come to its end")
+    raise AssertionError(f"the run was interrupted {2 * STEPS} times; expected its end")
 
 
 def assert_same_end(when: str, directory: Path, seen: tuple[str, Any], expected: tuple[str, Any]) -> None:
     """Assert equal bits of weights, equal results, and equal metrics files with every step once."""
-    (out, (_, result)), (uninterrupted, (_, wanted)) = seen, expected
-    assert_same(when, result.student.state_dict(), wanted.student.state_dict())
-    ours, theirs = (without_times(asdict(outcome.train)) for outcome in (result, wanted))
+    (out, (_, result)), (uninterrupted, (_, target)) = seen, expected
+    assert_same(when, result.student.state_dict(), target.student.state_dict())
+    ours, theirs = (without_times(asdict(outcome.train)) for outcome in (result, target))
     assert ours == theirs, f"{when}, in the result {difference(ours, theirs)}"
     assert_same_lines(when, directory, out, uninterrupted)

@@ -19,7 +19,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from torch.distributed.elastic.rendezvous import RendezvousTimeoutError
 
-from falsifiers.resume.runs import STEPS, ended, settings
+from falsifiers.resume.runs import STEPS, run_to_end, settings
+from falsifiers.support.assertions import assert_equal
 from falsifiers.support.interruptions import in_child
 from falsifiers.support.runs import acting, flip, reconfigure, run, scratch, small
 from reference_trainer import Callback, Lines, interrupts
@@ -32,8 +33,8 @@ from reference_trainer.supervision import machines
 from reference_trainer.supervision.decision import Ending, Verdict
 from reference_trainer.supervision.heartbeat import Failure
 
-LIVES_S = 60.0
-"""How long a process lives that nothing kills."""
+LIFETIME_S = 60.0
+"""Seconds after which a process exits if it is not killed."""
 
 
 @cache
@@ -50,7 +51,7 @@ AGES = st.sampled_from([0.0, 3.0, 9.9, 10.1, 99.0])
 
 @given(ages=st.dictionaries(st.integers(0, 2000), AGES, max_size=12))
 def falsify_silent_ranks_are_found_by_the_age_of_their_beat(subject: Any, ages: dict[int, float]) -> None:
-    """ages: of the beat of each rank. Its step is its number and one."""
+    """ages: age of the beat in seconds, by rank. The step of a beat is the rank + 1."""
     with scratch() as directory:
         for number, age in ages.items():
             beat = subject.Beat(pid=_ended_process(), born="1", step=number + 1, time=1000.0 - age)
@@ -58,23 +59,25 @@ def falsify_silent_ranks_are_found_by_the_age_of_their_beat(subject: Any, ages: 
         (directory / "rank-x.json").write_text("not a beat")
         seen = sorted(beat.step for beat in subject.silent_beats(subject.beats(directory), 1000.0, 10.0))
         expected = sorted(number + 1 for number, age in ages.items() if age > 10.0)
-        assert seen == expected, f"of ranks with beats of the ages {ages} s, {seen} are silent; expected {expected}"
-        killed = subject.kill_stale(directory)
-        assert killed == [], f"of processes that have ended, {killed} are killed"
-        left = sorted(path.name for path in directory.iterdir())
-        assert not left, f"once a supervisor begins, {left} are left of an earlier one"
+        assert_equal(f"steps of silent ranks, for beats of the ages {ages} s and the limit 10 s", seen, expected)
+        assert_equal("processes killed although they have ended", subject.kill_stale(directory), [])
+        files = sorted(path.name for path in directory.iterdir())
+        assert_equal("files of an earlier supervisor after kill_stale", files, [])
 
 
 @contextmanager
 def _ranks(subject: Any, directory: Path, count: int) -> Iterator[list[Any]]:
-    """Yield the first beats of processes that were started one after another, at least two ticks of a clock apart."""
+    """Yield the first beats of new processes.
+
+    They start at least two clock ticks apart: the start time, in ticks, tells a process from another with the same id.
+    """
     beats = list[Any]()
     try:
         for number in range(count):
             pid = os.fork()
             if pid == 0:
                 subject.Heart(directory / f"rank-{number}.json")
-                time.sleep(LIVES_S)
+                time.sleep(LIFETIME_S)
                 os._exit(0)
             while len(beats) <= number:
                 beats += [beat for beat in subject.beats(directory) if beat.pid == pid]
@@ -90,37 +93,38 @@ def _ranks(subject: Any, directory: Path, count: int) -> Iterator[list[Any]]:
 @given(recycled=st.lists(st.booleans(), min_size=1, max_size=3))
 def falsify_only_ranks_of_an_earlier_supervisor_are_killed(subject: Any, recycled: list[bool]) -> None:
     with scratch() as root:
-        beats, left = root / "beats", root / "left"
-        beats.mkdir(), left.mkdir()
+        beats, stale = root / "beats", root / "stale"
+        beats.mkdir(), stale.mkdir()
         with _ranks(subject, beats, 1 + len(recycled)) as (earlier, *ranks):
             for number, (beat, is_recycled) in enumerate(zip(ranks, recycled, strict=True)):
+                # With the start time of another process, the file is of an earlier process with the same id.
                 written = replace(beat, born=earlier.born) if is_recycled else beat
-                (left / f"rank-{number}.json").write_text(json.dumps(asdict(written)))
-            pids = [beat.pid for beat in subject.kill_stale(left)]
+                (stale / f"rank-{number}.json").write_text(json.dumps(asdict(written)))
+            pids = [beat.pid for beat in subject.kill_stale(stale)]
             expected = [beat.pid for beat, is_recycled in zip(ranks, recycled, strict=True) if not is_recycled]
-            assert pids == expected, f"ranks {recycled} are other processes; {pids} are killed, expected {expected}"
+            assert_equal(f"killed processes, where process ids were reused: {recycled}", pids, expected)
             for beat in ranks:
                 wait = os.WEXITED | os.WNOWAIT | (0 if beat.pid in expected else os.WNOHANG)
-                end = os.waitid(os.P_PID, beat.pid, wait)
-                killed = end is not None and end.si_status == signal.SIGKILL
-                assert killed == (beat.pid in expected), f"ranks {recycled} are other processes; {beat} ended as {end}"
+                status = os.waitid(os.P_PID, beat.pid, wait)
+                killed = status is not None and status.si_status == signal.SIGKILL
+                assert killed == (beat.pid in expected), f"reused {recycled}: process of {beat} ended with {status}"
 
 
-HUNG_S = 12.0
-"""How long the second step takes. The watchdog is asked for one second, and leaves within another one."""
+HANG_S = 12.0
+"""Seconds that a hanging call takes. The watchdog has a limit of 1 or 2 s, and must exit much earlier."""
 
 
-class Stuck(Lines):
-    """Lines that hang while the line of the teacher's hundredth step is written."""
+class HangingLines(Lines):
+    """Lines whose `write` hangs for the first line of the training of a teacher, after 100 steps."""
 
     def write(self, line: str) -> None:
         if line.startswith("teacher: step"):
-            threading.Event().wait(HUNG_S)
+            threading.Event().wait(HANG_S)
             raise RuntimeError("the line was written")
 
 
 class Hanging(Callback):
-    """Callback that waits for what never comes: before the first event, or in the second step."""
+    """Callback that hangs: in `on_step_end` of step 2 if `begins`, otherwise in `attach`, before the first event."""
 
     def __init__(self, *, begins: bool) -> None:
         self.begins = begins
@@ -134,48 +138,49 @@ class Hanging(Callback):
             self.hang()
 
     def hang(self) -> None:
-        threading.Event().wait(HUNG_S)
+        threading.Event().wait(HANG_S)
         raise RuntimeError("the step ended")
 
 
 def falsify_hung_run_ends(subject: Any) -> None:
     with scratch() as directory:
-        _, result = ended(subject, settings(directory, "uninterrupted", hang_after=60))
-        assert result.train.steps_completed == STEPS, f"a run that does not hang: {result.train}"
+        _, result = run_to_end(subject, settings(directory, "uninterrupted", hang_after=60))
+        assert result.train.steps_completed == STEPS, f"a run that does not hang: {result.train}; not {STEPS} steps"
 
         for begins, since, hook in ((False, "its start", "attach"), (True, "on_step_end of step 2", "on_step_end")):
 
             def hung(begins: bool = begins) -> None:
-                ended(subject, settings(directory, f"out-{begins}", hang_after=1), [Hanging(begins=begins)])
+                run_to_end(subject, settings(directory, f"out-{begins}", hang_after=1), [Hanging(begins=begins)])
 
-            _assert_left(hung, directory, f"-after 1: no progress of the student since {since}", hook)
+            _assert_exits(hung, directory, f"-after 1: no progress of the student since {since}", hook)
 
 
 def falsify_hung_training_of_a_teacher_ends(subject: Any) -> None:
-    assert Settings().run.hang_after >= 1800, f"by default a step may take {Settings().run.hang_after} s"
+    assert Settings().run.hang_after >= 1800, f"default of hang_after: {Settings().run.hang_after} s; not >= 1800"
     with scratch() as directory:
 
         def hung() -> None:
             chosen = small(directory, out=directory / "out", teacher_steps=100, hang_after=2.0)
-            subject.distill(chosen, lines=Stuck())
+            subject.distill(chosen, lines=HangingLines())
 
-        _assert_left(hung, directory, "no progress of the teacher since on_step_end of step 100", "on_step_end")
+        _assert_exits(hung, directory, "no progress of the teacher since on_step_end of step 100", "on_step_end")
 
 
-def _assert_left(work: Callable[[], None], directory: Path, line: str, hook: str) -> None:
-    """Assert that the process leaves before the hook ends, and has written the stack of the thread that waits."""
+def _assert_exits(work: Callable[[], None], directory: Path, line: str, hook: str) -> None:
+    """Assert that the process exits before the hook returns, and has written the line and the stack of the hook."""
     stderr = directory / "stderr"
 
     def hung() -> None:
+        # The stack is written to the file descriptor, so replacing sys.stderr would not catch it.
         with stderr.open("wb") as file:
             os.dup2(file.fileno(), 2)
         work()
 
     message = in_child(hung)
-    assert message == "", f"a run that hangs does not leave: {message}"
+    assert message == "", f"the hanging process did not exit at once, but with: {message}"
     stacks = stderr.read_text()
-    assert "Timeout" in stacks and f"in {hook}\n" in stacks, f"standard error has no stack of {hook}: {stacks}"
-    assert line in stacks, f"standard error does not say {line!r}: {stacks}"
+    assert "Timeout" in stacks and f"in {hook}\n" in stacks, f"stderr has no stack of {hook}: {stacks}"
+    assert line in stacks, f"stderr: {stacks}; expected {line!r}"
 
 
 @given(save_every=st.sampled_from([0, 1, 5000]), step=st.integers(1, 2), is_warned=st.booleans())
@@ -183,7 +188,7 @@ def _assert_left(work: Callable[[], None], directory: Path, line: str, hook: str
 @example(save_every=1, step=2, is_warned=False)
 @example(save_every=0, step=1, is_warned=False)
 def falsify_asked_run_has_saved_its_step(subject: Any, save_every: int, step: int, is_warned: bool) -> None:
-    """is_warned: SIGUSR1 comes 1.1 s before SIGTERM, in the same step; within a second, signals count as one."""
+    """is_warned: SIGUSR1 is sent 1.1 s before SIGTERM in the same step. Signals within one second count as one."""
 
     def send() -> None:
         if is_warned:
@@ -194,26 +199,25 @@ def falsify_asked_run_has_saved_its_step(subject: Any, save_every: int, step: in
     with scratch() as directory:
         run(subject, small(directory, out=directory / "uninterrupted"))
 
-        def asked() -> None:
+        def run_with_signal() -> None:
             for number in (signal.SIGTERM, signal.SIGUSR1):
                 signal.signal(number, signal.SIG_DFL)
-            interrupts.exit_at_once()  # as the command does first
+            interrupts.exit_at_once()  # as the command does at its start
             interrupts.raise_once()
             settings = small(directory, out=directory / "out").model_copy(update={"save_every": save_every})
-            terminating = acting(send, "on_optimizer_step", step)
+            sender = acting(send, "on_optimizer_step", step)
             try:
-                run(subject, settings, callbacks=[terminating])
+                run(subject, settings, callbacks=[sender])
             except BaseException as error:
                 (directory / "ended").write_text(type(error).__name__)
 
-        message = in_child(asked)
+        message = in_child(run_with_signal)
         ended = (directory / "ended").read_text() if (directory / "ended").exists() else message
         expected = "StopRequestedError" if save_every else "KeyboardInterrupt"
-        case = f"saved every {save_every} steps and asked in step {step}{', after SIGUSR1' * is_warned}"
-        assert ended == expected, f"{case}, the run ends with {ended}"
+        case = f"saved every {save_every} steps, SIGTERM in step {step}{' after SIGUSR1' * is_warned}"
+        assert_equal(f"{case}, exception", ended, expected)
         seen = saved_steps(directory / "out" / "checkpoints", "student")
-        wanted = list(range(1, step + 1)) if save_every == 1 else [step] if save_every else []
-        assert seen == wanted, f"{case}, {seen} are saved"
+        assert_equal(f"{case}, saved steps", seen, {0: [], 1: list(range(1, step + 1))}.get(save_every, [step]))
 
 
 RUN, RANK = "student", "rank-00000.safetensors"
@@ -225,7 +229,7 @@ def _save(out: Path, step: int) -> Path:
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
-    "a file cut off": lambda path: os.truncate(path / RANK, 9),
+    "a truncated file": lambda path: os.truncate(path / RANK, 9),
     "a flipped bit": lambda path: flip(path / RANK),
     "a missing file": lambda path: (path / RANK).unlink(),
     "half a manifest": lambda path: os.truncate(path / "manifest.json", 40),
@@ -237,34 +241,34 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 @given(damages=st.lists(st.none() | st.sampled_from(sorted(DAMAGES)), min_size=1, max_size=4), aside=st.integers(0, 3))
 @example(damages=[None, "a flipped bit"], aside=3)
 def falsify_newest_whole_checkpoint_is_found(subject: Any, damages: list[str | None], aside: int) -> None:
-    """aside: the number of damaged checkpoints of the last step that were renamed before."""
+    """aside: number of earlier damaged checkpoints of the last step, which are already renamed."""
     with scratch() as directory:
         out = directory / "out"
         for step, damage in enumerate(damages, start=1):
             path = _save(out, step)
             if damage is not None:
                 DAMAGES[damage](path)
-        before_it = [f"{path.name}.damaged{number if number > 1 else ''}" for number in range(1, aside + 1)]
-        for name in before_it:
+        renamed = [f"{path.name}.damaged{number if number > 1 else ''}" for number in range(1, aside + 1)]
+        for name in renamed:
             shutil.copytree(path, path.with_name(name))
         before, reports = _contents(out), list[str]()
-        whole = [step for step, damage in enumerate(damages, start=1) if damage is None]
+        undamaged = [step for step, damage in enumerate(damages, start=1) if damage is None]
         try:
             seen: Any = subject.whole_step(out, reports.append)
         except CheckpointError:
             seen = "refused"
-        expected = whole[-1] if whole else "refused"
-        assert seen == expected, f"with the damages {damages} the newest undamaged step is {seen}; expected {expected}"
-        assert _contents(out) == before, f"with the damages {damages} a file is lost or changed"
-        stays = whole[-1] if whole else 1
-        left = sorted(path.name for path in (out / "checkpoints").glob(f"{RUN}-step*"))
+        expected = undamaged[-1] if undamaged else "refused"
+        assert_equal(f"with the damages {damages}, the newest undamaged step", seen, expected)
+        assert _contents(out) == before, f"with the damages {damages}, a file was lost or changed; not only renamed"
+        last_kept = undamaged[-1] if undamaged else 1
+        seen = sorted(path.name for path in (out / "checkpoints").glob(f"{RUN}-step*"))
         steps = range(1, len(damages) + 1)
-        names = [f"{RUN}-step{step}{'' if step <= stays else '.damaged'}" for step in steps]
-        if aside and stays < len(damages):
+        names = [f"{RUN}-step{step}{'' if step <= last_kept else '.damaged'}" for step in steps]
+        if aside and last_kept < len(damages):
             names[-1] += f"{aside + 1}"
-        names = sorted([*names, *before_it])
-        assert left == names, f"with the damages {damages} the checkpoints are {left}; expected {names}"
-        assert len(reports) == len(damages) - stays, f"with the damages {damages}, {reports} is reported"
+        names = sorted([*names, *renamed])
+        assert_equal(f"with the damages {damages}, the checkpoints", seen, names)
+        assert_equal(f"with the damages {damages}, number of {reports}", len(reports), len(damages) - last_kept)
 
 
 def _contents(out: Path) -> list[bytes]:
@@ -281,20 +285,20 @@ MODELS: dict[str, Callable[[Path], object]] = {
 
 
 class Attempts:
-    """Attempts of a run that take some steps each, the last of them to the end; `calls` are recorded."""
+    """A launcher whose attempt k makes `gains[k]` steps and fails; the attempt after these reaches the target."""
 
     def __init__(self, out: Path, gains: list[int], target: int) -> None:
         self.out, self.gains, self.target = out, gains, target
         self.calls: list[tuple[list[str], str]] = []
-        self.at = 0
+        self.step = 0
 
     def __call__(self, arguments: list[str], beats: Path, name: str) -> tuple[Ending, str]:
-        assert beats.is_dir(), f"{beats} is no directory for heartbeats"
+        assert beats.is_dir(), f"the directory {beats} for heartbeats does not exist"
         self.calls.append((list(arguments), name))
         gain = self.gains[len(self.calls) - 1] if len(self.calls) <= len(self.gains) else self.target
-        self.at = min(self.at + gain, self.target)
-        if gain and not (self.out / "checkpoints" / f"{RUN}-step{self.at}").exists():
-            _save(self.out, self.at)
+        self.step = min(self.step + gain, self.target)
+        if gain and not (self.out / "checkpoints" / f"{RUN}-step{self.step}").exists():
+            _save(self.out, self.step)
         if gain < self.target:
             return Ending.FAILED, "killed"
         _export(self.out, self.target)
@@ -328,7 +332,7 @@ def _until(
 def falsify_attempts_resume_until_the_step_is_reached(
     subject: Any, gains: list[int], retries: int, idle: int, older: int, alone: bool
 ) -> None:
-    """older: step of an earlier model, which is no progress of this run. alone: whether it has no checkpoint."""
+    """older: step of an earlier model, 0 for none; not progress of this run. alone: whether it has no checkpoint."""
     with scratch() as directory:
         out = directory / "out"
         if older:
@@ -336,34 +340,34 @@ def falsify_attempts_resume_until_the_step_is_reached(
         if older and not alone:
             _save(out, older)
         run = Attempts(out, gains, TARGET)
-        run.at = 0 if alone else older
-        seen = _until(subject, Settings(out=out, save_every=1), run, retries=retries, idle=idle)
+        run.step = 0 if alone else older
+        verdict = _until(subject, Settings(out=out, save_every=1), run, retries=retries, idle=idle)
         model = f"a model of step {older} {'alone' if alone else 'and its checkpoint'}"
         when = f"with {retries} retries, {idle} idle attempts, gains {gains} and {model}"
         if older == TARGET:
-            assert (seen, run.calls) == (Verdict.DONE, []), f"{when}, the run is started again: {seen.name}"
+            assert_equal(f"{when}, verdict and attempts", (verdict, run.calls), (Verdict.DONE, []))
         else:
             at = 0 if alone else older
             for number, (arguments, _) in enumerate(run.calls):
                 options = ["--resume", "latest"] if at else []
                 options += ["--force"] if at or number else []
                 expected = ["distill", "--seed", "3", "--max-steps", str(TARGET), *options]
-                assert arguments == expected, f"{when}, attempt {number + 1} has {arguments}; expected {expected}"
+                assert_equal(f"{when}, arguments of attempt {number + 1}", arguments, expected)
                 at += [*gains, TARGET][number] if number <= len(gains) else 0
-            ended, wanted = (seen.name, len(run.calls)), _expected(gains, retries, idle)
-            assert ended == wanted, f"{when}, verdict and attempts are {ended}; expected {wanted}"
+            outcome = verdict.name, len(run.calls)
+            assert_equal(f"{when}, verdict and number of attempts", outcome, _expected_outcome(gains, retries, idle))
         names = [name for _, name in run.calls]
-        assert len(set(names)) == len(names), f"{when}, attempts have the names {names}"
-        left = sorted(path.name for path in out.parent.iterdir() if path != out)
-        assert left == [], f"{when}, {left} is left beside the output"
+        assert len(set(names)) == len(names), f"{when}, names of attempts: {names}; expected different names"
+        files = sorted(path.name for path in out.parent.iterdir() if path != out)
+        assert_equal(f"{when}, files beside the output", files, [])
 
 
-def _expected(gains: list[int], retries: int, idle: int) -> tuple[str, int]:
+def _expected_outcome(gains: list[int], retries: int, idle: int) -> tuple[str, int]:
     """Return the name of the verdict, and the number of attempts."""
-    standing = 0
+    idle_attempts = 0
     for number, gain in enumerate(gains, start=1):
-        standing = 0 if gain else standing + 1
-        if standing >= idle:
+        idle_attempts = 0 if gain else idle_attempts + 1
+        if idle_attempts >= idle:
             return "NO_PROGRESS", number
         if number > retries:
             return "RETRIES_SPENT", number
@@ -380,17 +384,18 @@ def _expected(gains: list[int], retries: int, idle: int) -> tuple[str, int]:
 @example(errors=["A", "A", "other rank"], step=2, moves=True)
 @example(errors=["A", "B", "kill", "kill"], step=0, moves=False)
 def falsify_errors_that_stay_are_not_tried_again(subject: Any, errors: list[str], step: int, moves: bool) -> None:
-    """Every attempt progresses and fails.
+    """Every attempt makes progress, and fails.
 
-    errors: the error of each attempt. Rank 1 writes it, and rank 0 writes that another rank failed; with "other rank"
-    both ranks write that, with "kill" none writes. moves: whether an attempt fails one step after the attempt before.
+    errors: error by attempt. Rank 1 writes it, and rank 0 writes that another rank failed. With "other rank", both
+    ranks write that; with "kill", no rank writes an error.
+    moves: whether every attempt fails one step later than the attempt before.
     """
     with scratch() as directory:
         out, calls, lines = directory / "out", list[str](), list[str]()
 
         def launch(arguments: list[str], beats: Path, name: str) -> tuple[Ending, str]:
-            left = sorted(path.name for path in beats.iterdir())
-            assert left == [], f"attempt {len(calls) + 1} begins with {left} of the one before"
+            files = sorted(path.name for path in beats.iterdir())
+            assert_equal(f"files of earlier attempts at the start of attempt {len(calls) + 1}", files, [])
             if len(calls) == len(errors):
                 _export(out, TARGET)
                 return Ending.FINISHED, "ended"
@@ -411,51 +416,50 @@ def falsify_errors_that_stay_are_not_tried_again(subject: Any, errors: list[str]
             return Ending.FAILED, "rank 1 ended with exit code 1"
 
         limits = subject.Limits(step=TARGET, max_retries=9, max_idle=9, silent_s=60.0)
-        seen = subject.until(Settings(out=out, save_every=1), [], limits, launch=launch, report=lines.append)
-        ended, wanted = (seen.name, len(calls)), ("DONE", len(errors))
+        verdict = subject.until(Settings(out=out, save_every=1), [], limits, launch=launch, report=lines.append)
+        expected = ("DONE", len(errors))
         for number, error in enumerate(errors, start=1):
             if error == "input":
-                wanted = ("REFUSED", number)
+                expected = ("REFUSED", number)
             elif error != "kill" and not moves and errors[number - 2 : number - 1] == [error]:
-                wanted = ("NO_PROGRESS", number)
-            if wanted[0] != "DONE":
+                expected = ("NO_PROGRESS", number)
+            if expected[0] != "DONE":
                 break
         when = f"with the errors {errors} {'from' if moves else 'after'} step {step}{', each a step later' * moves}"
-        assert ended == wanted, f"{when}, verdict and attempts are {ended}; expected {wanted}"
-        if seen is not Verdict.DONE:
+        assert_equal(f"{when}, verdict and number of attempts", (verdict.name, len(calls)), expected)
+        if verdict is not Verdict.DONE:
             message = "rank 1: 'x'" if calls[-1] == "other rank" else f"'{calls[-1]}'"
             at = step + moves * len(calls)
             when = f"after step {at}" if at else "before its first step"
             last = lines[-1]
-            assert message in last and when in last, f"given up with {last!r}; expected {message} {when}"
+            assert message in last and when in last, f"the last line is {last!r}; expected {message} {when}"
 
 
-OLDER: dict[str, tuple[dict[str, Any], bool]] = {
+EARLIER_RUNS: dict[str, tuple[dict[str, Any], bool]] = {
     "no model": ({}, False),
     "a model of a run that its limit ended": ({"max_steps": TARGET - 1}, False),
     "a model of a run to its planned end": ({"max_steps": None}, True),
     "a model of a run that ended before its limit": ({"max_steps": TARGET}, True),
 }
-"""The settings of an earlier run of TARGET - 1 steps, and whether it came to its planned end."""
+"""Settings of an earlier run of TARGET - 1 steps, and whether its model completes the run."""
 
 
-@given(older=st.sampled_from(sorted(OLDER)), gains=st.lists(st.integers(1, 4), max_size=2))
-@example(older="a model of a run that its limit ended", gains=[])
-@example(older="a model of a run that ended before its limit", gains=[])
-@example(older="a model of a run to its planned end", gains=[])
-def falsify_run_without_a_step_goes_to_its_planned_end(subject: Any, older: str, gains: list[int]) -> None:
-    settings, is_done = OLDER[older]
+@given(earlier=st.sampled_from(sorted(EARLIER_RUNS)), gains=st.lists(st.integers(1, 4), max_size=2))
+@example(earlier="a model of a run that its limit ended", gains=[])
+@example(earlier="a model of a run that ended before its limit", gains=[])
+@example(earlier="a model of a run to its planned end", gains=[])
+def falsify_run_without_a_step_goes_to_its_planned_end(subject: Any, earlier: str, gains: list[int]) -> None:
+    settings, is_done = EARLIER_RUNS[earlier]
     with scratch() as directory:
         out = directory / "out"
         if settings:
             _export(out, TARGET - 1, settings=settings)
         run = Attempts(out, gains, TARGET)
-        seen = _until(subject, Settings(out=out, save_every=1), run, step=None, retries=9)
+        verdict = _until(subject, Settings(out=out, save_every=1), run, step=None, retries=9)
         attempts = 0 if is_done else len(gains) + 1
-        ended = (seen, len(run.calls))
-        assert ended == (Verdict.DONE, attempts), f"with {older}, {ended}; expected DONE after {attempts} attempts"
+        assert_equal(f"{earlier}, verdict and attempts", (verdict, len(run.calls)), (Verdict.DONE, attempts))
         limited = [arguments for arguments, _ in run.calls if "--max-steps" in arguments]
-        assert limited == [], f"with {older}, the plan is cut off: {limited}"
+        assert_equal(f"{earlier}, attempts with --max-steps", limited, [])
 
 
 @given(damage=st.none() | st.sampled_from(sorted(MODELS)))
@@ -467,11 +471,11 @@ def falsify_checkpoint_without_a_model_is_not_the_end(subject: Any, damage: str 
             _export(out, TARGET)
             MODELS[damage](out)
         run = Attempts(out, [], TARGET)
-        run.at = TARGET
-        seen = _until(subject, Settings(out=out, save_every=1), run)
+        run.step = TARGET
+        verdict = _until(subject, Settings(out=out, save_every=1), run)
         resumed = ["--resume" in arguments for arguments, _ in run.calls]
         case = "without a model" if damage is None else f"with a model that has {damage}"
-        assert (seen, resumed) == (Verdict.DONE, [True]), f"{case}, {seen.name} after {resumed}"
+        assert_equal(f"{case}, verdict and, by attempt, resume", (verdict, resumed), (Verdict.DONE, [True]))
 
 
 CHANGES: list[dict[str, Any]] = [{}, {"lr": 0.5}, {"clip": 1.0}, {"layers": 7}, {"divergence": "reverse_kl"}]
@@ -488,10 +492,10 @@ def _in_json(settings: Settings) -> dict[str, Any]:
 def falsify_model_of_other_settings_is_not_the_end(
     subject: Any, changed: dict[str, Any], free: dict[str, Any], older: bool, are_chosen: bool
 ) -> None:
-    """The command may leave settings out; then the settings of the run are used, as for a run that resumes.
+    """Settings that the command does not set are taken from the run, as for a run that resumes.
 
-    free: settings that a run may change when it resumes. older: the manifest lacks settings of newer versions.
-    are_chosen: whether the command has those that are changed.
+    changed: settings in which the model differs from the defaults. free: settings that a resumed run may change.
+    older: the manifest lacks settings of newer versions. are_chosen: whether the command sets those in `changed`.
     """
     with scratch() as directory:
         out = directory / "out"
@@ -505,19 +509,19 @@ def falsify_model_of_other_settings_is_not_the_end(
             seen = _until(subject, settings, run).name
         except DriftError as error:
             seen = str(error)
-        case = f"with a model of {recorded}, the end is {seen!r}"
+        case = f"model of {recorded}: {seen!r}"
         now = _in_json(settings)
         drift = [f"{name} was {json.dumps(value)} and is {json.dumps(now[name])}" for name, value in changed.items()]
         drift = drift if are_chosen else []
         assert all(words in seen for words in drift) if drift else seen == "DONE", f"{case}; expected {drift or 'DONE'}"
-        assert (run.calls, _contents(out)) == ([], before), f"{case}, after the attempts {run.calls}"
+        assert (run.calls, _contents(out)) == ([], before), f"{case}: files changed, or attempts: {run.calls}"
 
 
 @given(verdict=st.sampled_from([None, 0, 4]), looks=st.integers(1, 5))
 @example(verdict=None, looks=1)
 @example(verdict=0, looks=3)
 def falsify_announcement_that_nobody_renews_is_not_followed(subject: Any, verdict: int | None, looks: int) -> None:
-    """A killed leader left a file; another one announces after some looks, and renews its file from then on."""
+    """A killed leader left its file. A new leader announces after `looks` reads of the file, and then renews it."""
     with scratch() as directory:
         place = subject.shared_directory(directory / "out")
         place.mkdir(parents=True)
@@ -529,7 +533,7 @@ def falsify_announcement_that_nobody_renews_is_not_followed(subject: Any, verdic
         def pause(seconds: float) -> None:
             nonlocal paused
             paused += 1
-            assert paused < looks + 10, f"a renewed announcement is not followed after {paused - looks} looks"
+            assert paused < looks + 10, f"a renewed announcement is not returned in {paused - looks} reads"
             if paused == looks:
                 announce(run_id="new", arguments=["distill"])
             if paused >= looks:
@@ -537,13 +541,13 @@ def falsify_announcement_that_nobody_renews_is_not_followed(subject: Any, verdic
 
         announce(run_id="old", verdict=verdict)
         seen = subject.next_announcement(directory / "out", "", pause)
-    assert (seen.run_id, paused >= looks) == ("new", True), f"after {paused} of {looks} looks, {seen} is followed"
+    assert seen.run_id == "new" and paused >= looks, f"{seen} after {paused} reads; expected run new after {looks}"
 
 
 @given(misses=st.lists(st.integers(0, 1), min_size=1, max_size=2))
 @example(misses=[1, 0])
 def falsify_machine_joins_until_it_has_met_the_others(subject: Any, misses: list[int]) -> None:
-    """Attempts follow each other; the machine does not meet the others in the first `misses[k]` tries of attempt k."""
+    """misses: by attempt, number of rendezvous that the machine misses before it meets the other machines."""
     expected = [f"attempt-{number}" for number, count in enumerate(misses) for _ in range(count + 1)]
     joined = list[str]()
     with scratch() as directory, machines.leading(directory / "out") as leader:
@@ -559,13 +563,13 @@ def falsify_machine_joins_until_it_has_met_the_others(subject: Any, misses: list
 
             def agent(*script: str) -> None:
                 if tries <= misses[number]:
-                    raise RendezvousTimeoutError("the others are not there")
+                    raise RendezvousTimeoutError("the other machines are absent")
                 announce(number + 1)
 
             return agent
 
         announce(0)
-        end = threading.Timer(5 + 5 * len(expected), announce, [len(misses)])  # a machine that waits in vain
+        end = threading.Timer(5 + 5 * len(expected), announce, [len(misses)])  # ends a machine that waits forever
         end.daemon = True
         end.start()
         limits = subject.Limits(step=None, max_retries=0, max_idle=1, silent_s=60.0)
@@ -575,13 +579,12 @@ def falsify_machine_joins_until_it_has_met_the_others(subject: Any, misses: list
                 Settings(out=directory / "out"), [], limits, ranks=1, report=lambda line: None, machines=machine
             )
         end.cancel()
-    case = f"with {misses} tries that do not meet the others"
-    assert joined == expected, f"{case}, the attempts {joined} are joined; expected {expected}"
-    assert verdict is Verdict.DONE, f"{case}, the verdict is {verdict!r}"
+    case = f"missed rendezvous by attempt: {misses}"
+    assert_equal(f"{case}, joined attempts and verdict", (joined, verdict), (expected, Verdict.DONE))
 
 
-DUE = {False: 5000, True: 500}
-"""Steps after which a checkpoint is saved by default, of a student without weights and with weights."""
+DEFAULT_INTERVAL = {False: 5000, True: 500}
+"""Default of `save_every`, for a student without and with pretrained weights."""
 CONFLICTING = {"smoke": 2, "max_steps": 9, "resume": Path("latest")}
 
 
@@ -600,7 +603,7 @@ def falsify_runs_that_cannot_be_supervised_are_named(
     values: dict[str, Any] = {} if save_every is None else {"save_every": save_every}
     values |= {"student": Path("a-model"), "data": Path("chats.jsonl")} if pretrained else {}
     seen = subject.find_problems(Settings(**values, **({} if other is None else {other: CONFLICTING[other]})), step)
-    every = DUE[pretrained] if save_every is None else save_every
+    every = DEFAULT_INTERVAL[pretrained] if save_every is None else save_every
     expected = [] if other is None else [f"--{other.replace('_', '-')} "]
     if not every or (step is not None and every > step):
         expected.append(f"--save-every is {every}{'' if every else ';'}")

@@ -1,7 +1,7 @@
-"""Cases for attacks on a distillation loss and step: the arguments of a call, their strategies, and their oracle.
+"""Cases for attacks on a distillation loss and step: arguments of a call, strategies for them, and their oracle.
 
-The subject under attack is always an argument: an object with `kd_loss` and `kd_logit_gradient`. Nothing here imports a
-trainer. Strategies draw small cases, simplest values first, so that counterexamples are readable.
+A subject is an object with `kd_loss` and `kd_logit_gradient`. This module does not import the trainer. Strategies draw
+small cases, with the simplest values first, so that counterexamples are readable.
 
 Shape letters: B batch, T position, V vocabulary, K token ids.
 """
@@ -21,15 +21,16 @@ IGNORED = -100
 
 
 def unit_of(subject: Any) -> float:
-    """Return the unit roundoff of the subject's arithmetic on float64 logits: float64, or its `ARITHMETIC` dtype."""
+    """Return the unit roundoff of the dtype in which the subject computes: `ARITHMETIC`, by default float64."""
     return oracles.UNIT_ROUNDOFF[getattr(subject, "ARITHMETIC", torch.float64)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Case:
-    """A case whose fields can be replaced by `but`."""
+    """A case with immutable fields."""
 
     def but(self, **changes: Any) -> Self:
+        """Return a copy with these fields replaced."""
         return replace(self, **changes)
 
     @property
@@ -66,11 +67,11 @@ class KdCase(Case):
 
     @property
     def scored(self) -> Tensor:
-        """Return which positions are scored, bool [B, T]."""
+        """Return the mask of scored positions, bool [B, T]."""
         return self.labels != self.ignore_index
 
     def arguments(self) -> dict[str, Any]:
-        """Return the keyword arguments of the call, without defaults that a loss need not have."""
+        """Return the keyword arguments of the call. Optional ones are passed only if they are not the default."""
         optional = {"ignore_index": IGNORED, "divergence": "forward_kl", "beta": 0.5}
         changed = {name: getattr(self, name) for name, default in optional.items() if getattr(self, name) != default}
         return {**self.settings, **changed}
@@ -90,7 +91,7 @@ class KdCase(Case):
     def gradient(self, subject: Any, device: str | None = None) -> Tensor:
         """Return the subject's closed-form gradient [B, T, V] on CPU; assert its shape."""
         gradient = self.gradient_on_device(subject, device).cpu()
-        assert gradient.shape == self.student.shape, f"the gradient has shape {list(gradient.shape)}"
+        assert gradient.shape == self.student.shape, f"gradient {gradient.shape}; expected {self.student.shape}"
         return gradient
 
     def gradient_on_device(self, subject: Any, device: str | None = None) -> Tensor:
@@ -116,7 +117,7 @@ class KdCase(Case):
             yield (b, t), self.student[b, t].tolist(), self.teacher[b, t].tolist(), int(self.labels[b, t])
 
     def equation(self) -> oracles.Loss:
-        """Return the equation of the loss."""
+        """Return the oracle of the loss of a row."""
         return oracles.Loss(**self.settings, divergence=self.divergence, beta=self.beta)
 
     def oracle_nats(self) -> float:
@@ -133,7 +134,7 @@ class KdCase(Case):
     def allowed_nats(self, unit: float = oracles.UNIT_ROUNDOFF[torch.float64]) -> float:
         """Return the largest rounding error of the sum in nats, for arithmetic with this unit roundoff."""
         errors = [self.equation().allowed_nats(student, teacher, unit) for _, student, teacher, _ in self.rows()]
-        # The sum over rows of about one nat adds one rounding per row.
+        # The sum of rows of about one nat adds one rounding per row.
         return math.fsum(errors) + len(errors) * unit
 
     def allowed_gradient(self, unit: float = oracles.UNIT_ROUNDOFF[torch.float64]) -> float:
@@ -185,13 +186,13 @@ class StepCase(Case):
 
 
 NO_TOKEN = -math.inf
-"""The logit of a token with probability 0, which is called banned here."""
+"""The logit of a banned token, which has the probability 0."""
 # Strategies for the fields of cases.
-NEVER, USUAL = st.just("none"), st.just(IGNORED)
+NONE_BANNED, DEFAULT_INDEX = st.just("none"), st.just(IGNORED)
 HALVES = st.integers(-12, 12).map(lambda k: k / 2)  # exact in every floating dtype
 LOGITS = HALVES | st.floats(-20, 20)
 TEMPERATURES = st.sampled_from([1.0, 2.0, 0.5, 0.25, 20.0]) | st.floats(0.25, 20)
-# The smallest weight keeps a gradient representable in float32.
+# With the smallest positive weight, gradients are still normal numbers of float32.
 WEIGHTS = st.sampled_from([1.0, 0.0, 0.3]) | st.floats(2**-10, 2)
 POSITIVE_WEIGHTS = st.sampled_from([1.0, 0.3, 2.0])
 HALF_DTYPES = st.sampled_from([torch.bfloat16, torch.float16])
@@ -207,8 +208,8 @@ def tensors(
 
 
 @st.composite
-def impossible_tokens(draw: st.DrawFn, shape: tuple[int, int, int]) -> Tensor:
-    """Draw which tokens are banned, bool [B, T, V]; at least one token of each row is not banned."""
+def banned_tokens(draw: st.DrawFn, shape: tuple[int, int, int]) -> Tensor:
+    """Draw a mask of banned tokens, bool [B, T, V]; at least one token of every row is not banned."""
     B, T, V = shape
     masks = draw(st.lists(st.integers(0, 2**V - 2), min_size=B * T, max_size=B * T))
     bits = [[bool(mask >> v & 1) for v in range(V)] for mask in masks]
@@ -224,9 +225,9 @@ def kd_cases(
     temperatures: st.SearchStrategy[float] = TEMPERATURES,
     ce_weights: st.SearchStrategy[float] = WEIGHTS,
     kd_weights: st.SearchStrategy[float] = WEIGHTS,
-    banned: st.SearchStrategy[str] = NEVER,
+    banned: st.SearchStrategy[str] = NONE_BANNED,
     smallest_vocabulary: int = 1,
-    ignored: st.SearchStrategy[int] = USUAL,
+    ignored: st.SearchStrategy[int] = DEFAULT_INDEX,
 ) -> KdCase:
     """Draw a case with B <= 2, T <= 3, V <= 5 and at least one scored position.
 
@@ -254,13 +255,13 @@ def _labels(draw: st.DrawFn, shape: tuple[int, int, int], ignored: st.SearchStra
     """Draw labels [B, T] and ignore_index. If ignore_index is a token of the vocabulary, it is never a target."""
     B, T, V = shape
     ignore_index = draw(ignored)
-    if V == 1 and ignore_index == 0:  # no token could be a target
+    if V == 1 and ignore_index == 0:  # otherwise no token could be a target
         ignore_index = IGNORED
-    usable = [v for v in range(V) if v != ignore_index]
-    rest = draw(st.lists(st.sampled_from([*usable, ignore_index]), min_size=B * T, max_size=B * T))
+    targets = [v for v in range(V) if v != ignore_index]
+    labels = draw(st.lists(st.sampled_from([*targets, ignore_index]), min_size=B * T, max_size=B * T))
     scored_at = draw(st.integers(0, B * T - 1))
-    rest[scored_at] = draw(st.sampled_from(usable))
-    return torch.tensor(rest).reshape(B, T), ignore_index
+    labels[scored_at] = draw(st.sampled_from(targets))
+    return torch.tensor(labels).reshape(B, T), ignore_index
 
 
 def _with_banned(draw: st.DrawFn, student: Tensor, teacher: Tensor, banned: str) -> tuple[Tensor, Tensor]:
@@ -268,8 +269,8 @@ def _with_banned(draw: st.DrawFn, student: Tensor, teacher: Tensor, banned: str)
     if banned == "none":
         return student, teacher
     B, T, V = student.shape
-    student_mask = draw(impossible_tokens((B, T, V)))
-    teacher_mask = draw(impossible_tokens((B, T, V))) if banned == "each" else student_mask
+    student_mask = draw(banned_tokens((B, T, V)))
+    teacher_mask = draw(banned_tokens((B, T, V))) if banned == "each" else student_mask
     return (
         student.masked_fill(student_mask, NO_TOKEN) if banned in ("student", "same", "each") else student,
         teacher.masked_fill(teacher_mask, NO_TOKEN) if banned in ("teacher", "same", "each") else teacher,
@@ -304,9 +305,9 @@ GRADIENT = "ce_weight·(softmax(s) - onehot) + kd_weight·τ·(softmax(s/τ) - s
 ANYWHERE = st.sampled_from(["none", "teacher", "student", "same", "each"])
 IGNORE_INDICES = st.sampled_from([IGNORED, -1, 0, 1, 7])
 NAMED = st.sampled_from([(name, beta) for name, oracle in oracles.DIVERGENCES.items() for beta in oracle.betas])
-"""A divergence of the trainer, and a value of beta."""
+"""Name of a divergence, and a value of beta."""
 TERMS_APART = st.sampled_from([(1.0, 0.0), (0.0, 1.0), (0.3, 0.7)])
-"""The weights of both terms: one term alone, or both."""
+"""ce_weight and kd_weight: one term alone, or both."""
 
 
 def assert_loss_is_the_oracles(subject: Any, case: KdCase, device: str | None = None, unit: float = 0.0) -> None:
@@ -334,12 +335,12 @@ def assert_autograd_is_the_oracles(subject: Any, case: KdCase, device: str | Non
     """Assert that autograd of the subject's own loss equals the oracle's gradient, and is finite."""
     gradient, allowed = case.autograd(subject, device), case.allowed_gradient(unit or unit_of(subject))
     assert bool(gradient.isfinite().all()), f"autograd is {gradient.tolist()}; expected finite numbers"
-    # The tolerance is doubled, because autograd rounds in other places than the closed form.
+    # The tolerance is doubled: autograd may round more often than the closed form.
     assert_same_gradient("autograd", gradient, case.oracle_gradient(), 2 * allowed)
 
 
 def assert_same_gradient(name: str, seen: Tensor, expected: Tensor, allowed: float, formula: str = GRADIENT) -> None:
-    """Assert that no element differs by more than `allowed`; `formula` states in the message what is expected."""
+    """Assert that no element differs by more than `allowed`; `formula` describes the expected value in the message."""
     difference = (seen.double() - expected.double()).abs()
     assert bool((difference <= allowed).all()), (
         f"{name} is {seen.tolist()}; expected {expected.tolist()} ({formula}); difference "

@@ -26,7 +26,7 @@ SHIFTED = "logits at i against the label at i + 1, divided by the scored tokens"
 
 
 class RecordingPass:
-    """A forward pass that records the gradients that its backward gets."""
+    """A forward pass that records the arguments of `backward`."""
 
     def __init__(self, logits: Tensor) -> None:
         self.logits = logits
@@ -53,14 +53,14 @@ class RecordingStudent:
         return self.passes[-1]
 
 
-class AnsweringTeacher:
-    """A teacher whose `logits` always returns `answer`."""
+class ConstantTeacher:
+    """A teacher whose `logits` always returns the same value, also an invalid one."""
 
-    def __init__(self, vocab_size: int, answer: Any) -> None:
-        self.vocab_size, self.answer = vocab_size, answer
+    def __init__(self, vocab_size: int, value: Any) -> None:
+        self.vocab_size, self.value = vocab_size, value
 
     def logits(self, batch: Any) -> Any:
-        return self.answer
+        return self.value
 
 
 def embedding(table: Tensor, device: str = "cpu") -> nn.Embedding:
@@ -74,7 +74,7 @@ def batch_of(subject: Any, case: StepCase, device: str = "cpu") -> Any:
 
 
 def recorded_step(subject: Any, case: StepCase, device: str = "cpu") -> tuple[Any, Tensor]:
-    """Return the result of the step, and the gradient [B, T, V] that the student gets; assert that it gets one."""
+    """Return the result of a step, and the gradient [B, T, V] of the student; assert one forward and one gradient."""
     student = RecordingStudent(case.student.to(device))
     teacher = subject.FixtureTeacher(case.teacher.to(device))
     result = subject.kd_step(teacher, student, batch_of(subject, case, device), **case.settings)
@@ -86,7 +86,7 @@ def recorded_step(subject: Any, case: StepCase, device: str = "cpu") -> tuple[An
 
 
 def table_step(subject: Any, case: StepCase, learning_rate: float, device: str = "cpu") -> tuple[Any, Tensor]:
-    """Return the step's result and the student's table [K, V] after it."""
+    """Return the result of a step, and the table [K, V] of the student after the step."""
     student = subject.FixtureStudent(case.student.to(device), learning_rate)
     teacher = subject.FixtureTeacher(case.teacher.to(device))
     result = subject.kd_step(teacher, student, batch_of(subject, case, device), **case.settings)
@@ -101,7 +101,7 @@ def assert_result_is_the_oracles(result: Any, case: StepCase, unit: float = 2.0*
     oracles.assert_close("sum in nats", result.sum, nats, allowed, SHIFTED)
     assert result.loss is not None, f"the loss is None; expected a number for {count} scored tokens"
     oracles.assert_close("loss in nats per token", result.loss, nats / count, allowed / count, SHIFTED)
-    # A tensor would keep memory of its device and its graph for as long as the result is kept.
+    # A tensor in the result would keep its graph and its device memory alive.
     kinds = {name: (type(value.sum), type(value.count)) for name, value in {"step": result, **result.metrics}.items()}
     assert type(result.loss) is float and all(kind == (float, int) for kind in kinds.values()), (
         f"the loss is a {type(result.loss).__name__}, types of sums and counts are {kinds}; expected float and int"
@@ -110,7 +110,7 @@ def assert_result_is_the_oracles(result: Any, case: StepCase, unit: float = 2.0*
 
 def allowed_table(case: StepCase, learning_rate: float, unit: float = 2.0**-53) -> float:
     """Return the largest rounding error of an element of the student's table after a step."""
-    # All tokens may change the same row: each one adds the error of its gradient, and two roundings of the row.
+    # All tokens may change the same row. Each adds the error of its gradient, and two roundings of the row.
     tokens = case.tokens.numel()
     largest = float(case.student.abs().max()) + learning_rate * tokens * (
         case.ce_weight + case.kd_weight * case.temperature
@@ -128,14 +128,14 @@ def assert_step_refused(
 
 
 V, W = 3, 2
-"""The vocabulary and the width of the students of windows."""
+"""Vocabulary size and width of the student of a `WindowCase`."""
 EXACT = 1e-12
-"""Largest difference of two float64 gradients, relative to the largest gradient that such rows could have."""
+"""Allowed difference of float64 gradients, relative to the largest possible gradient of the rows."""
 
 Sample = tuple[tuple[int, int], ...]
-"""A sequence of pairs of a token and its label."""
+"""A sequence of pairs (token, label)."""
 Split = tuple[tuple[tuple[int, ...], ...], ...]
-"""By rank and micro-batch: the numbers of the samples. Every rank has the same number of micro-batches."""
+"""By rank and micro-batch: indices of the samples. Every rank has the same number of micro-batches."""
 
 
 class TinyModel(nn.Module):
@@ -161,8 +161,8 @@ class WindowCase(Case):
     Attributes:
         samples: The sequences.
         split: The samples of each micro-batch of each rank.
-        spare: The number of columns of padding in every batch.
-        filler: Whether a micro-batch without samples has one sequence without scored tokens, or no sequence (B = 0).
+        spare: The number of padding columns that every batch has beyond its longest sample.
+        filler: Whether a micro-batch without samples has one unscored sequence; otherwise it has no sequence (B = 0).
         teacher: The teacher's logits after each token, [K, V].
         embedding: Weights of the student, float64 [K, W].
         head: Weights of the student, float64 [V, W].
@@ -269,14 +269,14 @@ class WindowCase(Case):
 
     def allowed_nats(self) -> float:
         """Return the largest rounding error of a sum of `nats`, in float64."""
-        # The terms are summed with the weight 1, and once more in the loss.
+        # The terms are summed with the weight 1, and again with their weights in the loss.
         weights = {"ce_weight": 1 + self.ce_weight, "kd_weight": 1 + self.kd_weight}
         cases = [step.shifted().but(**weights) for step in self.steps()]
         return 2 * math.fsum(case.allowed_nats() for case in cases) * max(1.0, self.temperature**-2)
 
 
 def learners(case: WindowCase, device: str = "cpu", dtype: torch.dtype = torch.float64) -> tuple[Any, Any, TinyModel]:
-    """Return teacher, student and the student's module."""
+    """Return the teacher, the student, and the module of the student."""
     module = case.model(device, dtype)
     return FixtureTeacher(case.teacher.to(device, dtype)), ModuleStudent(module, V), module
 
@@ -291,13 +291,13 @@ def assert_gradients(
     case: str, seen: dict[str, Tensor | None], expected: dict[str, Tensor], allowed: dict[str, Tensor]
 ) -> None:
     """Assert that every parameter has the expected gradient; the message has the ratio of the two norms."""
-    for name, wanted in expected.items():
+    for name, target in expected.items():
         grad = seen[name]
-        assert grad is not None, f"{case}: {name} has no gradient; expected {wanted.tolist()}"
-        difference = (grad.double() - wanted).abs()
-        ratio = float(grad.double().norm() / wanted.norm()) if wanted.any() else math.nan
+        assert grad is not None, f"{case}: {name} has no gradient; expected {target.tolist()}"
+        difference = (grad.double() - target).abs()
+        ratio = float(grad.double().norm() / target.norm()) if target.any() else math.nan
         assert bool((difference <= allowed[name]).all()), (
-            f"{case}: the gradient of {name} is {grad.tolist()}; expected {wanted.tolist()}, as of one batch with "
+            f"{case}: the gradient of {name} is {grad.tolist()}; expected {target.tolist()}, as with one batch of "
             f"all sequences; its norm is {ratio:.6g} times the expected one, difference {float(difference.max()):.3g}, "
             f"allowed {float(allowed[name].max()):.3g}"
         )
@@ -368,7 +368,7 @@ def hard_windows(model: dict[str, Any], ranks: int) -> list[WindowCase]:
 
 
 def _completed(split: Split, samples: int) -> Split:
-    """Return the split with its missing samples in the last micro-batch of the last rank."""
+    """Return the split, with samples that it lacks in the last micro-batch of the last rank."""
     used = set(itertools.chain.from_iterable(itertools.chain.from_iterable(split)))
-    rest = tuple(n for n in range(samples) if n not in used)
-    return (*split[:-1], (*split[-1][:-1], split[-1][-1] + rest))
+    missing = tuple(n for n in range(samples) if n not in used)
+    return (*split[:-1], (*split[-1][:-1], split[-1][-1] + missing))

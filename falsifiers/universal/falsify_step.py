@@ -1,4 +1,7 @@
-"""Attacks on whole steps of a student whose teacher has another tokenizer."""
+"""Attacks on steps and evaluations of a student whose teacher has another tokenizer.
+
+Groups are the shortest stretches of tokens that have the same bytes in both tokenizations.
+"""
 
 import itertools
 import math
@@ -14,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
+from falsifiers.support.assertions import assert_equal
 from falsifiers.support.oracles import assert_refused
 from falsifiers.support.ranks import run_ranks
 from falsifiers.universal.falsify_universal import byte_tokenizer, definition
@@ -28,9 +32,9 @@ from reference_trainer.training.window import WindowSums, kd_window
 
 WORDS = ["red", "green", "naïve", "ok", "text", " ", "<end>"]
 ANSWERS = [["red green"], ["text"], ["naïve ok", "green text red"], []]
-"""Answers of each conversation; before each is a question."""
-CUT = {0: None, 1: None, 2: 30, 3: None}
-"""Tokens of the teacher after which a conversation is cut."""
+"""By conversation: its answers; a question precedes each of them."""
+LENGTHS = (None, None, 30, None)
+"""By conversation: the length in tokens to which the teacher's document is truncated, or None."""
 WEIGHTS = Weights(temperature=2.0, ce_weight=0.5, kd_weight=0.7)
 
 
@@ -43,18 +47,25 @@ def word_tokenizer() -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=model, eos_token="<end>")
 
 
-class Side:
-    """Conversations in the tokens of a tokenizer.
+class TokenizedChats:
+    """The conversations in the tokens of one tokenizer.
 
-    lead: text before each answer, which counts as predicted. ends: of each document, where in its answers each token
-    ends, as (answer, bytes from the beginning of the text that both have); None for others. The bytes are counted in
-    the tokens themselves; a token has a byte for each of its characters or is a whole word.
+    Args:
+        tokenizer: The tokenizer.
+        lead: Text before every answer, which is predicted but not a part of the answer.
+        lengths: By conversation: the number of tokens to keep, or None.
+        is_bytes: Whether a token has one character per byte; otherwise it is a word.
+
+    Attributes:
+        documents: The documents.
+        ends: By document and token: (number of the answer, bytes of the answer up to the end of the token); None for a
+            token that is not in an answer.
     """
 
-    def __init__(self, tokenizer: Any, *, lead: str, cuts: Sequence[int | None], is_bytes: bool) -> None:
+    def __init__(self, tokenizer: Any, *, lead: str, lengths: Sequence[int | None], is_bytes: bool) -> None:
         self.documents: list[Document] = []
         self.ends: list[list[tuple[int, int] | None]] = []
-        for answers, cut in zip(ANSWERS, cuts, strict=True):
+        for answers, length in zip(ANSWERS, lengths, strict=True):
             tokens, flags = list[int](), list[bool]()
             ends = list[tuple[int, int] | None]()
             for number, answer in enumerate([["ok ok"], *([one, "red ok"] for one in answers)]):
@@ -67,28 +78,27 @@ class Side:
                         ends.append(None if is_given or end <= 0 else (number, end))
                     tokens += pieces
                     flags += [is_given] * len(pieces)
-            self.documents.append(Document(torch.tensor(tokens[:cut]), given=torch.tensor(flags[:cut])))
-            self.ends.append(ends[:cut])
+            self.documents.append(Document(torch.tensor(tokens[:length]), given=torch.tensor(flags[:length])))
+            self.ends.append(ends[:length])
 
 
 class Case:
-    """Conversations in words and in bytes, tables of logits of both models, and the wanted numbers.
+    """Conversations in words and in bytes, tables of logits of both models, and the expected results.
 
-    leads: text before each answer, in words and in bytes.
+    leads: text before every answer, in words and in bytes.
     """
 
     def __init__(self, subject: Any, leads: tuple[str, str] = ("", " ")) -> None:
-        cuts = list(CUT.values())
         self.tokenizers = word_tokenizer(), byte_tokenizer(270)
-        words = Side(self.tokenizers[0], lead=leads[0], cuts=[None] * len(cuts), is_bytes=False)
-        others = Side(self.tokenizers[1], lead=leads[1], cuts=cuts, is_bytes=True)
-        self.sides = words, others
+        words = TokenizedChats(self.tokenizers[0], lead=leads[0], lengths=[None] * len(LENGTHS), is_bytes=False)
+        letters = TokenizedChats(self.tokenizers[1], lead=leads[1], lengths=LENGTHS, is_bytes=True)
+        self.sides = words, letters
         draw = torch.Generator().manual_seed(0)
         sizes = [len(tokenizer) for tokenizer in self.tokenizers]
         self.student, self.teacher = (torch.randn(V, V, generator=draw, dtype=torch.float64) for V in sizes)
         self.pairs = [
             SimpleNamespace(teacher_tokens=two.tokens, groups=self.groups(subject, one, two))
-            for one, two in zip(words.documents, others.documents, strict=True)
+            for one, two in zip(words.documents, letters.documents, strict=True)
         ]
 
     def groups(self, subject: Any, *documents: Document) -> Tensor:
@@ -117,39 +127,39 @@ class Case:
     def module(self) -> torch.nn.Embedding:
         return torch.nn.Embedding(len(self.student), len(self.student), _weight=self.student.clone())
 
-    def wanted_groups(self, number: int) -> list[tuple[list[int], list[int]]]:
-        """Return the tokens of each group: those after the last common end, up to the next."""
+    def expected_groups(self, number: int) -> list[tuple[list[int], list[int]]]:
+        """Return by group the tokens of both sides: those after one common end, up to the next."""
         ends = [side.ends[number] for side in self.sides]
         common = sorted({end for end in ends[0] if end} & {end for end in ends[1] if end})
         groups = []
-        for place, end in enumerate(common):
-            before = common[place - 1] if place and common[place - 1][0] == end[0] else (end[0], 0)
+        for index, end in enumerate(common):
+            before = common[index - 1] if index and common[index - 1][0] == end[0] else (end[0], 0)
             one, other = ([n for n, at in enumerate(part) if at and before < at <= end] for part in ends)
             groups.append((one, other))
         return groups
 
-    def nan_groups(self, number: int) -> list[bool]:
-        """Return in which groups of a conversation the teacher has NaN."""
+    def has_nan(self, number: int) -> list[bool]:
+        """Return by group of a conversation whether logits of the teacher are NaN."""
         tokens = self.sides[1].documents[number].tokens
         is_nan = self.teacher.isnan().any(-1)
         return [
             bool(is_nan[tokens[begin - 1 : end - 1]].any()) for *_, begin, end in self.pairs[number].groups.tolist()
         ]
 
-    def wanted_distance(self, student: Tensor, number: int) -> float:
-        """Return the sum of a conversation, from the definition."""
-        groups = self.wanted_groups(number)
-        tables, logits, chosen, places = (student, self.teacher), [], [], []
+    def expected_distance(self, student: Tensor, number: int) -> float:
+        """Return the sum of the distance over the groups of a conversation, by the definition."""
+        groups = self.expected_groups(number)
+        tables, logits, targets, ranges = (student, self.teacher), [], [], []
         for s, side in enumerate(self.sides):
             tokens = side.documents[number].tokens.tolist()
             flat = [n for group in groups for n in group[s]]
             logits.append([tables[s][tokens[n - 1]].tolist() for n in flat])
-            chosen.append([tokens[n] for n in flat])
+            targets.append([tokens[n] for n in flat])
             begins = [sum(len(group[s]) for group in groups[:g]) for g in range(len(groups) + 1)]
-            places.append([range(*pair) for pair in itertools.pairwise(begins)])
-        return sum(definition(logits, chosen, places, WEIGHTS.temperature)) if groups else 0.0
+            ranges.append([range(*pair) for pair in itertools.pairwise(begins)])
+        return sum(definition(logits, targets, ranges, WEIGHTS.temperature)) if groups else 0.0
 
-    def wanted_loss(self, student: Tensor, weights: Weights) -> float:
+    def expected_loss(self, student: Tensor, weights: Weights) -> float:
         """Return the loss of all conversations, divided by the tokens that the student predicts."""
         total, count = 0.0, 0
         for number, document in enumerate(self.sides[0].documents):
@@ -158,7 +168,7 @@ class Case:
             at = [n for n in range(1, len(tokens)) if not document.given[n]]
             log_p = student.log_softmax(-1)
             total -= weights.ce_weight * sum(float(log_p[tokens[n - 1], tokens[n]]) for n in at)
-            total += weights.kd_weight * self.wanted_distance(student, number)
+            total += weights.kd_weight * self.expected_distance(student, number)
             count += len(at)
         return total / count
 
@@ -168,30 +178,30 @@ def falsify_groups_of_answers_are_those_of_their_bytes(subject: Any) -> None:
         case, sizes = Case(subject, leads), set()
         for number, pair in enumerate(case.pairs):
             seen = [(list(range(a, b)), list(range(c, d))) for a, b, c, d in pair.groups.tolist()]
-            wanted = case.wanted_groups(number)
-            assert seen == wanted, f"{leads} lead: conversation {number} has the groups {seen}; expected {wanted}"
-            sizes |= {(len(one), len(other)) for one, other in wanted}
-        assert any(one != other for one, other in sizes), "no group has other numbers of tokens; nothing was tried"
-        assert sum(len(case.wanted_groups(number)) for number in (0, 1, 2)) > 6
+            expected = case.expected_groups(number)
+            assert_equal(f"groups of conversation {number} with the leads {leads}", seen, expected)
+            sizes |= {(len(one), len(other)) for one, other in expected}
+        assert any(one != other for one, other in sizes), "all groups have equal lengths; nothing was tried"
+        count = sum(len(case.expected_groups(number)) for number in (0, 1, 2))
+        assert count > 6, f"only {count} groups are compared; expected more than 6"
 
 
 def falsify_first_token_of_a_document_is_in_no_group(subject: Any) -> None:
-    """Nothing predicts it: a teacher without a token that begins a text cannot say how probable its first one is."""
+    """No logits predict the first token, so a teacher without a start token has no probability of it."""
     words, letters = word_tokenizer(), byte_tokenizer(270)
     answer, text = words("red green")["input_ids"], letters("red green")["input_ids"]
     student = [words.eos_token_id, *answer], [True] + [False] * len(answer)
     seen = subject.answer_groups((words, letters), (student, (text, [False] * len(text))))
     n = len(letters("red")["input_ids"])
-    assert seen == [(range(2, 3), range(n, n + 1)), (range(3, 4), range(n + 1, len(text)))], f"the groups are {seen}"
-    marked = [answer[0], *student[0]], [True, *[False] * len(student[0])]
-    seen = subject.answer_groups((words, letters), (marked, ([0, *text], [True] + [False] * len(text))))
+    assert_equal("groups", seen, [(range(2, 3), range(n, n + 1)), (range(3, 4), range(n + 1, len(text)))])
+    with_marker = [answer[0], *student[0]], [True, *[False] * len(student[0])]
+    seen = subject.answer_groups((words, letters), (with_marker, ([0, *text], [True] + [False] * len(text))))
     begins = [one.start for one, _ in seen]
-    wanted = [2 + place for place in range(len(answer))]
-    assert begins == wanted, f"an answer after a special token of one template has groups at {begins}; not {wanted}"
+    assert_equal("starts of groups after a special token", begins, [2 + index for index in range(len(answer))])
 
 
 def falsify_documents_of_other_turns_are_refused(subject: Any) -> None:
-    """As many documents do not belong to the same conversations. The subject is `huggingface.pairs`."""
+    """The same number of documents may be divided at other turns. The subject is `huggingface.pairs`."""
     chats = [SimpleNamespace(documents=[None] * 3, continues=continues) for continues in (b"\0\1\0", b"\0\0\1")]
     subject.check_pairs(Path("chats"), chats[0], chats[0])
     assert_refused("other turns", lambda: subject.check_pairs(Path("chats"), *chats), "turns", kind=DataError)
@@ -199,35 +209,34 @@ def falsify_documents_of_other_turns_are_refused(subject: Any) -> None:
 
 def falsify_window_has_the_loss_and_gradient_of_the_definition(subject: Any) -> None:
     case, module = Case(subject), None
-    tried = [([[3, 1, 0, 2]], WEIGHTS), ([[2, 3], [0], [1]], WEIGHTS)]
-    tried += [([[0, 1], [2, 3]], replace(WEIGHTS, **{name: 0.0})) for name in ("ce_weight", "kd_weight")]
-    for numbers, weights in tried:
-        module, wanted = case.module(), case.wanted_loss(case.student, weights)
+    trials = [([[3, 1, 0, 2]], WEIGHTS), ([[2, 3], [0], [1]], WEIGHTS)]
+    trials += [([[0, 1], [2, 3]], replace(WEIGHTS, **{name: 0.0})) for name in ("ce_weight", "kd_weight")]
+    for numbers, weights in trials:
+        module, expected = case.module(), case.expected_loss(case.student, weights)
         window = case.window(subject, [case.batch(one) for one in numbers], module, weights=weights)
         seen = float(window.sums["loss"] / window.total)
-        assert abs(seen - wanted) < 1e-12, f"batches {numbers} have the loss {seen} by {weights}; not {wanted}"
+        assert abs(seen - expected) < 1e-12, f"loss of batches {numbers} with {weights}: {seen}; expected {expected}"
         draw, gradient = random.Random(0), module.weight.grad
         assert gradient is not None
+        # Compare the gradient along random directions with central differences of the expected loss.
         for _ in range(2):
-            numbers_drawn = [[draw.gauss(0, 1) for _ in row] for row in case.student.tolist()]
-            direction, step = torch.tensor(numbers_drawn, dtype=torch.float64), 1e-6
-            ends = [case.wanted_loss(case.student + sign * step * direction, weights) for sign in (1, -1)]
-            slope, along = (ends[0] - ends[1]) / (2 * step), float((gradient * direction).sum())
-            assert abs(slope - along) < 1e-7, f"the gradient is {along}; differences give {slope}"
+            components = [[draw.gauss(0, 1) for _ in row] for row in case.student.tolist()]
+            direction, step = torch.tensor(components, dtype=torch.float64), 1e-6
+            ends = [case.expected_loss(case.student + sign * step * direction, weights) for sign in (1, -1)]
+            slope, derivative = (ends[0] - ends[1]) / (2 * step), float((gradient * direction).sum())
+            assert abs(slope - derivative) < 1e-7, f"derivative {derivative}; expected {slope}, by differences"
 
 
 def falsify_a_teacher_without_numbers_is_refused(subject: Any) -> None:
-    """The first group in which its logits are NaN is named by the position that predicts the last token of the group.
+    """The error has the first group with NaN, by the position that predicts the last token of the group.
 
-    The model is run for rows without numbers too, which have no groups.
+    The model also runs for rows that are in no conversation, and have no groups.
     """
     case, forwards = Case(subject), list[Batch]()
     tokens = case.sides[1].documents[0].tokens
     groups = case.pairs[0].groups.tolist()
     case.teacher[tokens[groups[-1][3] - 2]] = math.nan
-    broken = [
-        (case.pairs[number].groups[:, 1] - 2)[case.nan_groups(number)].tolist() for number in range(len(case.pairs))
-    ]
+    broken = [(case.pairs[number].groups[:, 1] - 2)[case.has_nan(number)].tolist() for number in range(len(case.pairs))]
     for numbers in ([3, 0, 1], [2, 0]):
         places = [(b, at) for b, number in enumerate(numbers) for at in broken[number]]
         call = partial(case.window, subject, [case.batch(numbers)], case.module())
@@ -236,8 +245,8 @@ def falsify_a_teacher_without_numbers_is_refused(subject: Any) -> None:
     counted = SimpleNamespace(
         vocab_size=inner.vocab_size, logits=lambda batch: forwards.append(batch) or inner.logits(batch)
     )
-    seen = subject.AlignedTeacher(counted, case.pairs).aligned(none_of(case.batch([3])), 2.0)
-    assert (seen, len(forwards)) == ([], 1), f"a batch without numbers: {seen}, after {len(forwards)} forwards; not one"
+    seen = subject.AlignedTeacher(counted, case.pairs).aligned(unscored(case.batch([3])), 2.0)
+    assert_equal("groups and forwards of a batch without examples", (seen, len(forwards)), ([], 1))
 
 
 def falsify_two_ranks_have_the_gradient_of_one_batch(subject: Any) -> None:
@@ -248,26 +257,27 @@ def falsify_two_ranks_have_the_gradient_of_one_batch(subject: Any) -> None:
 
     def work(rank: int) -> tuple[Tensor, float]:
         wrapped = DistributedDataParallel(case.module())
-        none = case.batch([3])  # a rank without work has a batch without numbers
-        batches = [none_of(none) if one is None else case.batch(one) for one in rows[rank]]
+        template = case.batch([3])  # a rank without work gets a batch without examples
+        batches = [unscored(template) if one is None else case.batch(one) for one in rows[rank]]
         window = case.window(subject, batches, wrapped, DataParallel(wrapped))
         return wrapped.module.weight.grad, float(window.sums["loss"])
 
     seen = run_ranks(2, work)
     assert module.weight.grad is not None
     for rank, (gradient, _) in enumerate(seen):
-        worst = float((gradient - module.weight.grad).abs().max())
-        assert worst < 1e-14, f"the gradient of rank {rank} is {worst} from the gradient of one batch"
-    total, wanted = sum(loss for _, loss in seen), float(whole.sums["loss"])
-    assert abs(total - wanted) < 1e-12, f"two ranks have the sum {total}; expected {wanted}"
+        difference = float((gradient - module.weight.grad).abs().max())
+        assert difference < 1e-14, f"rank {rank}: the gradient differs by {difference} from that of one batch"
+    total, expected = sum(loss for _, loss in seen), float(whole.sums["loss"])
+    assert abs(total - expected) < 1e-12, f"loss summed over two ranks: {total}; expected {expected}"
 
 
-def none_of(batch: Batch) -> Batch:
+def unscored(batch: Batch) -> Batch:
+    """Return a batch without labels and without examples."""
     return Batch(batch.tokens[:1], torch.full_like(batch.tokens[:1], -100))
 
 
 class TwoBatches:
-    """The conversations as the rows of an evaluation."""
+    """The four conversations as rows of an evaluation, in two batches."""
 
     batches = 2
 
@@ -287,9 +297,9 @@ def falsify_evaluation_has_the_distance_and_no_metric_of_one_vocabulary(subject:
     rows: Any = TwoBatches(case)
     student: Any = ModuleStudent(case.module(), len(case.student))
     seen = evaluate(teacher, student, rows, WEIGHTS, accept_depth=2)
-    assert seen.keys() == {"hard_loss", "universal_distance", "token_accuracy"}, f"metrics are {sorted(seen)}"
-    wanted = sum(case.wanted_distance(case.student, number) for number in range(4))
+    assert_equal("metrics", sorted(seen), ["hard_loss", "token_accuracy", "universal_distance"])
+    expected = sum(case.expected_distance(case.student, number) for number in range(4))
     scored = sum(int((~one.given[1:]).sum()) for one in case.sides[0].documents if one.given is not None)
     distance = seen["universal_distance"]
-    assert abs(distance.sum - wanted) < 1e-12, f"the distance is {distance.sum}; expected {wanted}"
-    assert distance.count == scored, f"the distance is of {distance.count} tokens; expected {scored}"
+    assert abs(distance.sum - expected) < 1e-12, f"the distance is {distance.sum}; expected {expected}"
+    assert_equal("tokens of the distance", distance.count, scored)

@@ -56,7 +56,7 @@ SCHEDULES: tuple[Chosen, ...] = (
     *({"schedule": shape, "lr_end": end} for shape in ("cosine", "linear") for end in (0.0, 0.3)),
     {"schedule": "constant"},
 )
-BEST: tuple[Chosen, ...] = (
+BEST_STEPS: tuple[Chosen, ...] = (
     {"best_metric": "eval/hard_loss"},
     {"best_metric": "eval/agreement", "best_mode": "max"},
     {"best_metric": "eval/kl_at_1", "best_min_delta": 0.02},
@@ -85,17 +85,17 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "eval_every": (0, 2, 3),
     "save_every": (0, 4),
 }
-ALONE: Chosen = {"feature_weight": 0.0, "feature_weight_end": None, "batch_size": 3, "epochs": 2, "max_steps": None}
-TEACHING: tuple[Chosen, ...] = (
+PLAIN: Chosen = {"feature_weight": 0.0, "feature_weight_end": None, "batch_size": 3, "epochs": 2, "max_steps": None}
+TEACHER_WEIGHTS: tuple[Chosen, ...] = (
     *({},) * 4,
-    {**ALONE, "kd_weight": 0.0, "kd_weight_end": 1.5, "log_every": 2},
-    {**ALONE, "kd_weight": 0.6, "kd_weight_end": 0.0, "log_every": 2},
+    {**PLAIN, "kd_weight": 0.0, "kd_weight_end": 1.5, "log_every": 2},
+    {**PLAIN, "kd_weight": 0.6, "kd_weight_end": 0.0, "log_every": 2},
 )
-"""Settings that override `VALUES`. With the last two, the teacher has no weight in the first or in the last step."""
+"""Settings that override `VALUES`. In the last two, kd_weight is 0 in the first or in the last step."""
 
 
 def _divergence(draw: random.Random, mode: str | None, teacher: int, student: int) -> Chosen:
-    """Draw a divergence that is finite although one model lacks tokens of the other."""
+    """Draw a divergence that is finite, also if one model lacks tokens of the other."""
     allowed = {"jensen_shannon": [0.5, 0.1, 0.9, 0.0, 1.0], "forward_kl": [0.5], "reverse_kl": [0.5]}
     if mode == "pad":
         infinite, beta = ("forward_kl", 0.0) if teacher > student else ("reverse_kl", 1.0)
@@ -108,19 +108,19 @@ def _divergence(draw: random.Random, mode: str | None, teacher: int, student: in
 def _shared(draw: random.Random) -> Chosen:
     """Draw the settings that apply to texts and to chats."""
     chosen = {name: draw.choice(values) for name, values in VALUES.items()}
-    chosen |= draw.choice(OPTIMIZERS) | draw.choice(SCHEDULES) | draw.choice(BEST) | draw.choice(TEACHING)
+    chosen |= draw.choice(OPTIMIZERS) | draw.choice(SCHEDULES) | draw.choice(BEST_STEPS) | draw.choice(TEACHER_WEIGHTS)
     if not any(chosen[name] for name in ("ce_weight", "ce_weight_end", "kd_weight", "kd_weight_end")):
         chosen["kd_weight"] = 1.0
     if chosen["batch_size"] == 1 and chosen["max_steps"] is None:
-        chosen["max_steps"] = 30  # of up to 80
+        chosen["max_steps"] = 30  # the whole run may have 80
     return chosen
 
 
 def text_settings(draw: random.Random) -> Chosen:
-    """Draw settings of a run on a text. The key "with" has the teacher, the text and whether initial weights are given.
+    """Draw settings of a run on a text. The key "with" describes teacher and text, and whether `init_from` is set.
 
-    They are drawn by `random`, not by Hypothesis, which prefers simple values and small changes of an example. A run
-    takes half a second, so few examples should have many different pairs of values.
+    Settings are drawn by `random`: Hypothesis prefers simple values and small changes of an example, but a run takes
+    half a second, so a few examples should cover many pairs of values.
     """
     chosen = _shared(draw) | draw.choice(ROWS)
     chosen["length"], chosen["separator"] = draw.choice([6, 9, 16]), draw.choice([None, "|", "ab"])
@@ -139,7 +139,7 @@ def text_settings(draw: random.Random) -> Chosen:
 
 
 def _text(kind: str, seed: int, separator: str | None) -> bytes:
-    """Return documents of random lengths, also empty ones, with several separators; for "many", 1300 short ones."""
+    """Return a text of documents of "mixed" or "short" lengths, or of "many" (1300) short ones. Some are empty."""
     draw = random.Random(seed)
     end, parts = (separator or "\n\n").encode(), list[bytes]()
     if kind == "many":
@@ -150,7 +150,7 @@ def _text(kind: str, seed: int, separator: str | None) -> bytes:
     return b"".join(parts)
 
 
-class Begin(Callback):
+class InitialState(Callback):
     """Callback that stores the initial weights of student and projections."""
 
     def attach(self, pipeline: Any) -> None:
@@ -173,14 +173,14 @@ def falsify_run_on_text_is_a_plain_loop(subject: Any, seed: int) -> None:
             _decoder(directory / "begin", settings["layers"], settings["width"], 256, 2)
             settings["init_from"] = directory / "begin"
         settings |= {"data": directory / "text", "teacher": directory / "teacher"}
-        begin, result = _run(subject, directory, settings)
-        student = Model(begin.student, 2 if settings["width"] == 64 else 1)
+        initial, result = _run(subject, directory, settings)
+        student = Model(initial.student, 2 if settings["width"] == 64 else 1)
         if models["init"]:
-            assert_equal("the initial weights", begin.student, load_file(directory / "begin/model.safetensors"), chosen)
+            assert_equal("initial weights", initial.student, load_file(directory / "begin/model.safetensors"), chosen)
         flat = reference_trainer.Settings(**settings).flat()
         flat["optimizer_options"] = json.loads(flat["optimizer_options"] or "{}")
-        plain = PlainRun(flat, *text_rows(text, flat), student, teacher, begin.projections)
-        compare(directory, plain, begin, result, chosen)
+        plain = PlainRun(flat, *text_rows(text, flat), student, teacher, initial.projections)
+        compare(directory, plain, initial, result, chosen)
 
 
 CHATS: dict[str, tuple[Any, ...]] = {
@@ -198,10 +198,10 @@ def chat_settings(draw: random.Random) -> Chosen:
     if chosen["optimizer"] == "adamw" and chosen["optimizer_options"] is None:
         # The norms of a Llama are float32: a smaller epsilon enlarges the roundings of gradients near 0.
         chosen["optimizer_options"] = json.dumps({"eps": 1e-3})
-    mode, more = draw.choice([(None, 0), (None, 0), ("truncate", 5), ("pad", 5)])
-    chosen |= {"share_vocabulary": mode, **_divergence(draw, mode, more, 0)}
+    mode, surplus = draw.choice([(None, 0), (None, 0), ("truncate", 5), ("pad", 5)])
+    chosen |= {"share_vocabulary": mode, **_divergence(draw, mode, surplus, 0)}
     chosen["group_by_length"] = draw.choice([False, True])
-    models = {"tied": draw.choice([False, True]), "width": draw.choice([16, 32]), "more": more}
+    models = {"tied": draw.choice([False, True]), "width": draw.choice([16, 32]), "surplus": surplus}
     return chosen | {"with": {**models, "chats": draw.choice([31, 48, 65]), "seed": draw.randrange(1000)}}
 
 
@@ -212,7 +212,7 @@ def falsify_run_on_chats_is_a_plain_loop(subject: Any, seed: int) -> None:
     with scratch() as directory, mock.patch.dict(os.environ, {"HF_HUB_OFFLINE": "1"}):
         words, size = word_tokenizer(), len(VOCABULARY)
         shapes = {
-            "teacher": (size + models["more"], 32, 2, False),
+            "teacher": (size + models["surplus"], 32, 2, False),
             "student": (size, models["width"], 1, models["tied"]),
         }
         llamas = dict[str, Model]()
@@ -225,15 +225,15 @@ def falsify_run_on_chats_is_a_plain_loop(subject: Any, seed: int) -> None:
         chats = _chats(models["chats"], models["seed"])
         settings |= {"data": directory / "chats.jsonl", "data_cache": directory / "cache"}
         settings["data"].write_text("\n".join(map(json.dumps, chats)))
-        begin, result = _run(subject, directory, settings)
+        initial, result = _run(subject, directory, settings)
         student = llamas["student"]
-        begin.student = {name.removeprefix("model."): value for name, value in begin.student.items()}
-        assert_equal("the initial weights", begin.student, student.weights, chosen)
+        initial.student = {name.removeprefix("model."): value for name, value in initial.student.items()}
+        assert_equal("initial weights", initial.student, student.weights, chosen)
         flat = reference_trainer.Settings(**settings).flat()
         flat["optimizer_options"] = json.loads(flat["optimizer_options"] or "{}")
         rows = chat_rows(chats, words, flat)
-        plain = PlainRun(flat, *rows, student, llamas["teacher"], begin.projections)
-        compare(directory, plain, begin, result, chosen)
+        plain = PlainRun(flat, *rows, student, llamas["teacher"], initial.projections)
+        compare(directory, plain, initial, result, chosen)
 
 
 def _chats(count: int, seed: int) -> list[Chosen]:
@@ -258,23 +258,23 @@ def _decoder(directory: Path, layers: int, width: int, tokens: int, seed: int) -
     return Model({name: value.detach() for name, value in decoder.named_parameters()}, heads)
 
 
-def _run(subject: Any, directory: Path, settings: Chosen) -> tuple[Begin, Any]:
-    begin, lines = Begin(), reference_trainer.Lines(io.StringIO())
+def _run(subject: Any, directory: Path, settings: Chosen) -> tuple[InitialState, Any]:
+    initial, lines = InitialState(), reference_trainer.Lines(io.StringIO())
     files = {"out": directory / "out", "trace": directory / "trace", "hang_after": 0.0}
     run = reference_trainer.Settings(**settings, **files, dtype="float64", device="cpu")
-    return begin, subject.distill(run, callbacks=[begin], lines=lines)
+    return initial, subject.distill(run, callbacks=[initial], lines=lines)
 
 
-def compare(directory: Path, plain: PlainRun, begin: Begin, result: Any, chosen: Chosen) -> None:
-    """Compare the trace, the held-back metrics, the final weights and the best checkpoint with the plain run's."""
+def compare(directory: Path, plain: PlainRun, initial: InitialState, result: Any, chosen: Chosen) -> None:
+    """Compare trace, held-back metrics, final weights and best checkpoint with those of the plain loop."""
     events = list(_events(directory / "trace"))
     steps = [event for event in events if event["event"] == "on_step_end"]
-    started, best = plain.student.weights, Best(plain.settings)
+    weights_before, best = plain.student.weights, Best(plain.settings)
     for number, expected in enumerate(plain.steps()):
-        assert number < len(steps), f"{number} steps; expected step {number + 1}; {chosen}"
+        assert number < len(steps), f"the run ends after {number} steps; expected step {number + 1}; {chosen}"
         for name, value in expected.items():
             assert_equal(f"step {number + 1} of {plain.planned}: {name}", steps[number][name], value, chosen)
-        best.note(expected, plain)
+        best.update(expected, plain)
     assert_equal("the number of steps", len(steps), number + 1, chosen)
     losses = {event["epoch"]: event["loss"] for event in events if event["event"] == "on_epoch_end"}
     assert_equal("the loss by epoch", losses, plain.epoch_losses, chosen)
@@ -284,25 +284,25 @@ def compare(directory: Path, plain: PlainRun, begin: Begin, result: Any, chosen:
     counts = {name: metric.count for name, metric in result.held_back.items()}
     assert_equal("the held-back tokens", counts, dict.fromkeys(sums, count), chosen)
     assert_equal("the final weights", load_file(directory / "out/model.safetensors"), plain.student.weights, chosen)
-    assert_equal("the final projections", dict(begin.modules.named_parameters()), plain.projections, chosen)
-    moved = max(float((plain.student.weights[name] - before).abs().max()) for name, before in started.items())
+    assert_equal("the final projections", dict(initial.modules.named_parameters()), plain.projections, chosen)
+    moved = max(float((plain.student.weights[name] - before).abs().max()) for name, before in weights_before.items())
     best.compare(directory / "out/checkpoints", chosen)
-    assume(moved > 1e-6)  # a run of one step may have a learning rate of 0, and tests nothing
+    assume(moved > 1e-6)  # with one step, the learning rate may be 0, and nothing is tested
 
 
 class Best:
     """The best evaluated step so far by `best_metric`, with its score and weights."""
 
     def __init__(self, settings: Settings) -> None:
-        self.metric, self.least = settings["best_metric"], settings["best_min_delta"]
+        self.metric, self.min_delta = settings["best_metric"], settings["best_min_delta"]
         self.sign = 1 if settings["best_mode"] == "max" else -1
         self.step, self.score, self.weights = 0, -math.inf, dict[str, torch.Tensor]()
 
-    def note(self, step: Chosen, plain: PlainRun) -> None:
+    def update(self, step: Chosen, plain: PlainRun) -> None:
         if not step["validation_metrics"]:
             return
         score = self.sign * step["validation_metrics"][self.metric]
-        if score > self.score + self.least and math.isfinite(score):
+        if score > self.score + self.min_delta and math.isfinite(score):
             self.step, self.score, self.weights = step["step"], score, dict(plain.student.weights)
 
     def compare(self, checkpoints: Path, chosen: Chosen) -> None:
@@ -331,12 +331,12 @@ def assert_equal(name: str, seen: Any, expected: Any, chosen: Chosen) -> None:
         for key, value in expected.items():
             assert_equal(f"{name} {key}", seen[key], value, chosen)
     elif isinstance(expected, torch.Tensor):
-        apart = float((seen.detach() - expected.detach()).abs().max()) if seen.shape == expected.shape else math.inf
+        error = float((seen.detach() - expected.detach()).abs().max()) if seen.shape == expected.shape else math.inf
         size = float(expected.detach().abs().max())
-        case = f"{name} differ by up to {apart:.3g}, of {size:.3g}, from the plain loop"
-        assert apart <= tolerance * (1 + size), f"{case}; {chosen}"
+        case = f"{name} differ by up to {error:.3g} from the plain loop, with elements up to {size:.3g}"
+        assert error <= tolerance * (1 + size), f"{case}; {chosen}"
     elif isinstance(expected, float):
         is_close = math.isclose(float(seen), expected, rel_tol=tolerance, abs_tol=tolerance)
-        assert is_close, f"{name} is {seen}; the plain loop has {expected}; {chosen}"
+        assert is_close, f"{name} is {seen}; expected {expected}, as in the plain loop; {chosen}"
     else:
         assert seen == expected, f"{name} is {seen!r}; expected {expected!r}; {chosen}"
