@@ -247,7 +247,7 @@ def falsify_last_and_best_stay(subject: Any, gaps: list[int], keep: int, best: i
 
 
 def _assert_latest_and_best(directory: Path, latest: int, best: int | None) -> None:
-    """Assert the steps of the latest and the best checkpoint, by link and by `find_checkpoint`; None if there is none."""
+    """Assert the steps of the latest and the best checkpoint, by link and by `find_checkpoint`; None: no such one."""
     for name, step in (("latest", latest), ("best", best)):
         expected, link = step and directory / checkpoint_name(RUN, step), directory / f"{RUN}-{name}"
         assert_equal(f"the link of the {name}", link.resolve() if link.is_symlink() else None, expected)
