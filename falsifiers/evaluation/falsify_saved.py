@@ -23,8 +23,7 @@ from falsifiers.support.assertions import assert_equal, refusal
 from falsifiers.support.oracles import assert_close, assert_refused
 from falsifiers.support.ranks import run_ranks
 from falsifiers.support.runs import flip, reconfigure, run, scratch, small
-from falsifiers.teacher_outputs.falsify_outputs import expected as divergence
-from falsifiers.teacher_outputs.falsify_outputs import written
+from falsifiers.teacher_outputs.falsify_outputs import expected_divergence, written
 from reference_trainer import MetricSum, SettingError, Settings, TrainerError
 from reference_trainer.pipeline import distill
 from reference_trainer.pipeline.checkpoint_list import export_checkpoint
@@ -168,7 +167,7 @@ def falsify_stored_outputs_stand_for_their_teacher(subject: Any, top_k: int | No
     if top_k is not None and not rows:
         tokens = cases.rows_of(torch.tensor(list(text[len(text) * 9 // 10 :])), settings.data.length)
         ours, theirs = (model(tokens)[:, :-1].detach().double() for model in (ended.student, ended.teacher))
-        totals["soft_loss"] = float(divergence("forward_kl", ours, theirs, top_k, 2.0))
+        totals["soft_loss"] = float(expected_divergence("forward_kl", ours, theirs, top_k, 2.0))
     for name in seen.sums.keys() & totals.keys():
         count = expected.sums["hard_loss"].count
         assert_equal(f"tokens of {name} of {case}", seen.sums[name].count, count)
