@@ -327,7 +327,7 @@ def _gathers(rows: int | None, providers: Any, parallel: Any, call: Callable[...
     """Return the number of all-gathers in a call; rows: of a chunk, None for no chunks."""
     with nullcontext() if rows is None else chunks_of(rows), Collectives() as collectives:
         call(*providers, *arguments, USUAL, parallel=parallel)
-    return sum("allgather" in name for name, *_ in collectives.seen)
+    return sum("allgather" in name for name, *_ in collectives.calls)
 
 
 def _assert_divided(case: str, *modules: nn.Module) -> None:
