@@ -15,17 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from falsifiers.callbacks import lifecycle as oracle
-from falsifiers.callbacks.lifecycle import (
-    ANSWERS,
-    ASKING,
-    HOOKS,
-    SILENT,
-    Call,
-    Recorder,
-    Script,
-    assert_same_calls,
-    scripts,
-)
+from falsifiers.callbacks.lifecycle import ANSWERS, ASKING, HOOKS, SILENT, Call, Recorder, Script, scripts
 from falsifiers.callbacks.real_run import Raising, parts, recording_callbacks, run
 from falsifiers.support.assertions import assert_equal, refusal
 from falsifiers.support.oracles import assert_refused
@@ -52,7 +42,7 @@ def falsify_asked_events_come_once(subject: Any, script: Script) -> None:
     """Request logs, evaluations and checkpoints by callbacks, in runs with and without intervals for them."""
     recorder = Recorder(script)
     run(subject, script, recording_callbacks(len(script.answers), recorder.act), parts())
-    assert_same_calls(recorder.calls, oracle.lifecycle(script).calls)
+    oracle.assert_same_calls(recorder.calls, oracle.lifecycle(script).calls)
 
 
 @given(priorities=st.lists(st.integers(-2, 2), min_size=2, max_size=5), added=st.integers(-2, 2))
@@ -91,7 +81,7 @@ def falsify_sequence_of_events(subject: Any, device: str, script: Script) -> Non
         return recorder.act(callback, event, context)
 
     result = run(subject, script, iter(registered), parts(device))
-    assert_same_calls(recorder.calls, expected.calls)
+    oracle.assert_same_calls(recorder.calls, expected.calls)
     actual = result.steps_completed, result.stopped
     assert_equal("steps of the result, and whether it was stopped", actual, (expected.steps, expected.stopped))
 
@@ -129,7 +119,7 @@ def _assert_failed_at(
     last: the call at which the run failed. error: the exception that the caller caught, which must be `cause`.
     """
     ends = [Call(c, "on_train_end", last.epoch, last.taken) for c in range(len(recorder.script.answers))]
-    assert_same_calls(recorder.calls, expected + ends)
+    oracle.assert_same_calls(recorder.calls, expected + ends)
     assert error is cause, f"{cause!r} was raised at {last}; the caller sees {error!r}"
     _assert_steps_noted(cause, recorder.script, last.taken)
     # The context has the loss of the step from on_optimizer_step on.
