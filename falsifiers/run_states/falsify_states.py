@@ -290,14 +290,14 @@ def resumed_script(script: Script, at: Position, *, with_path: bool) -> tuple[Sc
     answers are those that the uninterrupted run gives from there on.
     """
     count, step = len(script.answers), at.step
-    whole = lifecycle(script).calls
+    uninterrupted = lifecycle(script).calls
     hook = "on_train_end" if at.event is Event.TRAIN_END else "on_step_end"
-    first = next(place for place, call in enumerate(whole) if (call.event, call.step) == (hook, step))
+    first = next(place for place, call in enumerate(uninterrupted) if (call.event, call.step) == (hook, step))
     begin = ["on_train_begin", *(["on_save"] if with_path else [])]
-    calls = [Call(callback, event, whole[first].epoch, step) for event in begin for callback in range(count)]
+    calls = [Call(callback, event, uninterrupted[first].epoch, step) for event in begin for callback in range(count)]
     answers = tuple((None,) * len(begin) + later[first // count :] for later in script.answers)
-    rest = [call for call in whole[first:] if (call.event, call.step) != ("on_save", step)]
-    return replace(script, answers=answers), calls + rest
+    remaining = [call for call in uninterrupted[first:] if (call.event, call.step) != ("on_save", step)]
+    return replace(script, answers=answers), calls + remaining
 
 
 WAITING = {f"__{name}__" for name in ("bool", "int", "float", "index", "contains")}
@@ -401,8 +401,7 @@ def falsify_batches_may_stay_on_the_host(subject: Any, plan: Plan) -> None:
     """Train with batches on the CPU and both models on fake CUDA, which refuses operations that mix devices."""
     with fake_cuda():
         result = train(subject, plan, "cuda", [], batches_on="cpu")
-    every = [plan.sums(step).mean("loss") for step in range(1, plan.steps + 1)]
-    scored = [loss for loss in every if loss is not None] or [None]
+    scored = [loss for loss in _losses(plan) if loss is not None] or [None]
     for name, wanted in (("initial_loss", scored[0]), ("final_loss", scored[-1])):
         assert is_close(getattr(result, name), wanted), f"{name} is {getattr(result, name)}; expected {wanted}"
 
@@ -457,18 +456,18 @@ def falsify_a_run_goes_on_from_a_saved_step(subject: Any, drawn: Cut, with_path:
     The clock of a `RecordedRun` counts calls, so n calls take n seconds.
     """
     script, place, stop_at = drawn
-    whole = RecordedRun(subject, script, stop_at=stop_at)
-    assume(whole.snapshots if stop_at is None else whole.stop_error)
-    start, count = whole.snapshots[place % len(whole.snapshots)], len(script.answers)
-    rest, expected = resumed_script(script, start.state.position, with_path=with_path)
-    run = RecordedRun(subject, rest, resumed=start, with_path=with_path)
+    uninterrupted = RecordedRun(subject, script, stop_at=stop_at)
+    assume(uninterrupted.snapshots if stop_at is None else uninterrupted.stop_error)
+    start, count = uninterrupted.snapshots[place % len(uninterrupted.snapshots)], len(script.answers)
+    remaining, expected = resumed_script(script, start.state.position, with_path=with_path)
+    run = RecordedRun(subject, remaining, resumed=start, with_path=with_path)
     assert_same_calls(run.calls, expected)
     if stop_at is not None:
         _assert_states_before_the_step_ends(script, start, run.loaded_states)
         return
     planned, result = lifecycle(script), run.result
     assert_equal("steps and stopped", (result.steps_completed, result.stopped), (planned.steps, planned.stopped))
-    _assert_same_contexts(whole, run)
+    _assert_same_contexts(uninterrupted, run)
     states = [(0, number, {"events": start.calls // count}) for number in range(count)]
     assert_equal("(calls before, callback, its state)", run.loaded_states, states)
     seconds = start.state.elapsed_s
@@ -483,16 +482,16 @@ def falsify_a_run_goes_on_from_a_saved_step(subject: Any, drawn: Cut, with_path:
 def falsify_what_was_asked_for_survives_a_cut(subject: Any, script: Script, place: int, save: int) -> None:
     """A log, evaluation or checkpoint that a callback requested before the save is made by the resumed run."""
     script = replace(script, every=(*script.every[:2], save))
-    whole = RecordedRun(subject, script)
-    assume(whole.snapshots)
-    start = whole.snapshots[place % len(whole.snapshots)]
-    rest, expected = resumed_script(script, start.state.position, with_path=True)
-    assert_same_calls(RecordedRun(subject, rest, resumed=start).calls, expected)
+    uninterrupted = RecordedRun(subject, script)
+    assume(uninterrupted.snapshots)
+    start = uninterrupted.snapshots[place % len(uninterrupted.snapshots)]
+    remaining, expected = resumed_script(script, start.state.position, with_path=True)
+    assert_same_calls(RecordedRun(subject, remaining, resumed=start).calls, expected)
 
 
-def _assert_same_contexts(whole: RecordedRun, run: RecordedRun) -> None:
+def _assert_same_contexts(uninterrupted: RecordedRun, run: RecordedRun) -> None:
     """Assert that contexts equal the uninterrupted run's; the first one has the learning rate of the saved step."""
-    contexts, (first, *_) = dict(zip(whole.calls, whole.contexts, strict=True)), run.contexts
+    contexts, (first, *_) = dict(zip(uninterrupted.calls, uninterrupted.contexts, strict=True)), run.contexts
     step = run.calls[0].step
     assert_equal(f"learning rate on resuming after step {step}", first["learning_rate"], rate_of(step))
     for call, context in zip(run.calls, run.contexts, strict=True):
@@ -571,12 +570,12 @@ def falsify_a_failure_after_a_request_loses_no_step(subject: Any, drawn: tuple[S
     assert_equal(f"{case} last saved step", position.step, step - 1)
     forward = next(n for n, call in enumerate(calls) if (call.event, call.step) == ("on_before_forward", step))
     begin = [Call(n, event, epoch, step - 1) for event in ("on_train_begin", "on_save") for n in range(count)]
-    rest, events = [*begin, *calls[forward:]], forward // count
+    remaining, events = [*begin, *calls[forward:]], forward // count
     if script.is_saved(step - 1):
-        rest = resumed_script(script, position, with_path=True)[1]
+        remaining = resumed_script(script, position, with_path=True)[1]
         events = next(n for n, call in enumerate(calls) if (call.event, call.step) == ("on_save", step - 1)) // count
     resumed = RecordedRun(subject, script, resumed=failed.snapshots[-1])
-    assert_same_calls(resumed.calls, rest)
+    assert_same_calls(resumed.calls, remaining)
     assert_equal(
         f"{case} states of callbacks", [state for *_, state in resumed.loaded_states], [{"events": events}] * count
     )
@@ -717,15 +716,14 @@ def _expected_metrics(plan: Plan, at: int) -> Iterator[tuple[str, dict[str, floa
     A teacher of weight 0 does not run, and has no metrics. Up to step `at`, the run formed only the loss and its terms,
     so the first line after it lacks the other metrics, unless no token was scored up to there.
     """
-    every = plan.log_every or plan.steps + 1
-    last = 0
-    for step in range(every, plan.steps + 1, every):
+    last, interval = 0, plan.log_every or plan.steps + 1
+    for step in range(interval, plan.steps + 1, interval):
         if step <= at:
             continue
         since = add_sums([plan.sums(logged) for logged in range(last + 1, step + 1)])
-        whole = last >= at or not any(plan.sums(unlogged).count for unlogged in range(1, at + 1))
+        has_all = last >= at or not any(plan.sums(unlogged).count for unlogged in range(1, at + 1))
         terms = [name for name, weight in zip(MEANS[1:3], plan.weights, strict=True) if weight]
-        names = (MEANS if plan.weights[1] else MEANS[:2]) if whole else (MEANS[0], *terms)
+        names = (MEANS if plan.weights[1] else MEANS[:2]) if has_all else (MEANS[0], *terms)
         last = step
         for event in ("on_log", "on_step_end"):
             yield f"{event} {step}", {name: since.nats[name] / since.count for name in names if since.count}

@@ -209,26 +209,26 @@ def falsify_state_is_placed_as_the_optimizer_creates_it(subject: Any, fused: boo
 STEP_LISTS = st.lists(steps(EIGHTHS), max_size=6) | st.lists(steps(ANY_NATS), max_size=6)
 
 
-@given(taken=STEP_LISTS, pauses=st.sets(st.integers(0, 6)))
-def falsify_state_of_noted_steps(subject: Any, taken: list[Step], pauses: set[int]) -> None:
-    """Add the steps `taken` to a state; in a second state, save and restore it before the steps `pauses`, from 0."""
-    uninterrupted, state = add_steps(subject.initial_state(), taken), subject.initial_state()
-    for number, step in enumerate(taken):
+@given(drawn_steps=STEP_LISTS, pauses=st.sets(st.integers(0, 6)))
+def falsify_state_of_noted_steps(subject: Any, drawn_steps: list[Step], pauses: set[int]) -> None:
+    """Add the steps `drawn_steps` to a state; in a second state, save and restore it before the steps `pauses`, from 0."""
+    uninterrupted, state = add_steps(subject.initial_state(), drawn_steps), subject.initial_state()
+    for number, step in enumerate(drawn_steps):
         if number in pauses:
             text = subject.state_to_json(state)
             json.loads(text, parse_constant=_refuse_constant)
             state = subject.state_from_json(text)
         add_steps(state, [step])
-    case = f"saved and restored before the steps {sorted(pauses)} of {len(taken)}"
+    case = f"saved and restored before the steps {sorted(pauses)} of {len(drawn_steps)}"
     for name in (field.name for field in dataclasses.fields(uninterrupted)):
         actual, wanted = getattr(state, name), getattr(uninterrupted, name)
         assert bits(actual) == bits(wanted), f"{case}: {name} is {actual!r}; expected {wanted!r}"
-    losses = [sums["loss"].sum / sums["loss"].count if sums["loss"].count else None for sums, _ in taken]
+    losses = [sums["loss"].sum / sums["loss"].count if sums["loss"].count else None for sums, _ in drawn_steps]
     scored = [loss for loss in losses if loss is not None]
     expected = {
-        "steps": len(taken),
-        "sequences": sum(sequences for _, sequences in taken),
-        "tokens": sum(sums["loss"].count for sums, _ in taken),
+        "steps": len(drawn_steps),
+        "sequences": sum(sequences for _, sequences in drawn_steps),
+        "tokens": sum(sums["loss"].count for sums, _ in drawn_steps),
         "initial_loss": next(iter(scored), None),
         "final_loss": next(reversed(scored), None),
         "best_loss": min(filter(math.isfinite, scored), default=None),
@@ -240,8 +240,10 @@ def falsify_state_of_noted_steps(subject: Any, taken: list[Step], pauses: set[in
         is_equal = bits(actual) == bits(wanted) or (actual == wanted == 0)  # 0.0 and -0.0 are equal here
         assert is_equal, f"after steps with the losses {losses}: {name} is {actual!r}; expected {wanted!r}"
     # Sums of eighths are exact in any order; others may round differently, and are compared above only.
-    if all((metric.sum * 8).is_integer() and abs(metric.sum) <= 100 for sums, _ in taken for metric in sums.values()):
-        terms = {name: [sums[name] for sums, _ in taken if name in sums] for name in NAMES}
+    if all(
+        (metric.sum * 8).is_integer() and abs(metric.sum) <= 100 for sums, _ in drawn_steps for metric in sums.values()
+    ):
+        terms = {name: [sums[name] for sums, _ in drawn_steps if name in sums] for name in NAMES}
         interval = {name: exact_sum(values) for name, values in terms.items() if values}
         assert_equal("sums of the interval", state.interval, interval)
         assert_equal("sums of the epoch", state.epoch, exact_sum(terms["loss"]))
