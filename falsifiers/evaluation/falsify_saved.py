@@ -36,24 +36,22 @@ from reference_trainer.storage.export import save_decoder, weights_digest
 TEXT = bytes(range(TOKENS)) * 4
 
 
-@given(
-    text=BYTES, length=st.integers(2, 5), batch_size=st.integers(1, 9), has_teacher=st.booleans(), whole=st.booleans()
-)
-@example(text=bytes(range(TOKENS)) * 2, length=4, batch_size=2, has_teacher=True, whole=True)
-@example(text=bytes(range(10)), length=10, batch_size=1, has_teacher=False, whole=True)
-@example(text=bytes(range(TOKENS)) * 2, length=4, batch_size=2, has_teacher=True, whole=False)
+@given(text=BYTES, length=st.integers(2, 5), batch_size=st.integers(1, 9), compared=st.booleans(), whole=st.booleans())
+@example(text=bytes(range(TOKENS)) * 2, length=4, batch_size=2, compared=True, whole=True)
+@example(text=bytes(range(10)), length=10, batch_size=1, compared=False, whole=True)
+@example(text=bytes(range(TOKENS)) * 2, length=4, batch_size=2, compared=True, whole=False)
 def falsify_numbers_are_those_of_the_logits(
-    subject: Any, device: str, text: bytes, length: int, batch_size: int, has_teacher: bool, whole: bool
+    subject: Any, device: str, text: bytes, length: int, batch_size: int, compared: bool, whole: bool
 ) -> None:
-    """Evaluate a model and a checkpoint. whole: whether on the whole text, or on its last tenth."""
+    """Evaluate a model and a checkpoint. compared: with a teacher. whole: all of the text, or its last tenth."""
     with scratch() as directory:
-        paths, teacher = [model(directory, 1), checkpoint(directory, 2)], model(directory, 3) if has_teacher else None
+        paths, teacher = [model(directory, 1), checkpoint(directory, 2)], model(directory, 3) if compared else None
         settings = chosen(directory, text, batch_size=batch_size, device=device, length=length, teacher=teacher)
         models = subject.evaluate_saved(paths, settings, whole=whole).models
     rows = cases.rows_of(torch.tensor(list(text if whole else text[len(text) * 9 // 10 :])), length)
     assert_equal("evaluated models", [entry.path for entry in models], paths)
     for seed, entry in enumerate(models, start=1):
-        expected = cases.sums_of(decoder(seed), decoder(3) if has_teacher else None, rows)
+        expected = cases.sums_of(decoder(seed), decoder(3) if compared else None, rows)
         assert_equal("metrics", entry.sums.keys(), expected.keys())
         for metric, total in expected.items():
             case = f"{metric} of {entry.path.name} over {'the whole' if whole else 'a tenth'} of {len(text)} bytes"
@@ -83,7 +81,7 @@ def falsify_numbers_of_a_run_are_found_again(subject: Any, of_run: dict[str, Any
     assert_equal(f"{of_run}: the identity of the evaluation", evaluation.config.in_json(), identity)
     assert_equal(f"{of_run}: evaluated models", [entry.path for entry in evaluation.models], paths)
     for entry in evaluation.models:
-        # Only a run has a temperature and weights, and so metrics that depend on them.
+        # A run has more metrics: those that depend on its temperature and weights.
         expected = {name: result.held_back[name] for name in {"hard_loss", *entry.sums}}
         assert_equal(f"{of_run}: sums of {entry.path.name}", entry.sums, expected)
 
@@ -201,25 +199,25 @@ def falsify_as_much_is_evaluated_as_in_a_run(subject: Any) -> None:
 
 @given(
     losses=st.lists(st.sampled_from([0.0, 1.25, 800.0]), min_size=1, max_size=3),
-    has_teacher=st.booleans(),
+    compared=st.booleans(),
     whole=st.booleans(),
     documents=st.sampled_from([None, "pad", "pack"]),
     dtype=st.sampled_from(["float32", "bfloat16"]),
 )
-@example(losses=[1.25, 800.0], has_teacher=True, whole=True, documents="pack", dtype="bfloat16")
-@example(losses=[0.0], has_teacher=False, whole=False, documents=None, dtype="float32")
+@example(losses=[1.25, 800.0], compared=True, whole=True, documents="pack", dtype="bfloat16")
+@example(losses=[0.0], compared=False, whole=False, documents=None, dtype="float32")
 def falsify_report_has_every_number(
-    subject: Any, losses: list[float], has_teacher: bool, whole: bool, documents: str | None, dtype: str
+    subject: Any, losses: list[float], compared: bool, whole: bool, documents: str | None, dtype: str
 ) -> None:
     with scratch() as directory:
         rows = {"documents": documents, "dtype": dtype}
-        settings = chosen(directory, teacher=model(directory, 3) if has_teacher else None, **rows)
+        settings = chosen(directory, teacher=model(directory, 3) if compared else None, **rows)
         evaluation = subject.evaluate_saved([model(directory, 1)], settings, whole=whole)
         # Models with one digest and the drawn losses, one of them above the limit of a perplexity.
         models = [replace(evaluation.models[0], sums={"hard_loss": MetricSum(4 * loss, 4)}) for loss in losses]
         evaluation = replace(evaluation, models=models)
         report = json.loads(json.dumps(subject.report(evaluation), allow_nan=False))
-    teacher = {"path": str(directory / "model-3"), "sha256": weights_digest(decoder(3))} if has_teacher else None
+    teacher = {"path": str(directory / "model-3"), "sha256": weights_digest(decoder(3))} if compared else None
     text = {"name": str(directory / "text"), "sha256": evaluation.text.digest}
     text["part"] = "whole" if whole else "held back"
     expected: dict[str, Any] = {"schema": "reference-trainer/evaluation/1", "text": text, "teacher": teacher}
@@ -447,10 +445,10 @@ def falsify_entries_used_last_are_kept(subject: Any, order: Sequence[int], again
         assert_equal(f"{case}; a limit of 0: remaining entries", remaining(), [])
 
 
-@given(has_teacher=st.booleans())
-def falsify_cached_evaluation_is_that_in_memory(subject: Any, has_teacher: bool) -> None:
+@given(compared=st.booleans())
+def falsify_cached_evaluation_is_that_in_memory(subject: Any, compared: bool) -> None:
     with scratch() as directory:
-        options: dict[str, Any] = {"teacher": model(directory, 3), "accept_depth": 2} if has_teacher else {}
+        options: dict[str, Any] = {"teacher": model(directory, 3), "accept_depth": 2} if compared else {}
         paths, cache = [model(directory, 1), checkpoint(directory, 2)], directory / "cache"
 
         def sums(text: bytes = TEXT, batch_size: int = 4, **where: Any) -> list[Any]:

@@ -211,7 +211,7 @@ STEP_LISTS = st.lists(steps(EIGHTHS), max_size=6) | st.lists(steps(ANY_NATS), ma
 
 @given(drawn_steps=STEP_LISTS, pauses=st.sets(st.integers(0, 6)))
 def falsify_state_of_noted_steps(subject: Any, drawn_steps: list[Step], pauses: set[int]) -> None:
-    """Add the steps `drawn_steps` to a state; in a second state, save and restore it before the steps `pauses`, from 0."""
+    """Add steps to a state, and to a second state that is saved and restored before the steps `pauses`, from 0."""
     uninterrupted, state = add_steps(subject.initial_state(), drawn_steps), subject.initial_state()
     for number, step in enumerate(drawn_steps):
         if number in pauses:
