@@ -183,9 +183,8 @@ def falsify_stored_outputs_stand_for_their_teacher(subject: Any, top_k: int | No
     for name in actual.sums.keys() & totals.keys():
         count = expected.sums["hard_loss"].count
         assert_equal(f"tokens of {name} of {case}", actual.sums[name].count, count)
-        assert_close(
-            f"{name} of {case}", actual.sums[name].sum, totals[name], 1e-5 * count, "the sum over scored bytes"
-        )
+        total = actual.sums[name].sum
+        assert_close(f"{name} of {case}", total, totals[name], 1e-5 * count, "the sum over scored bytes")
 
 
 def falsify_as_much_is_evaluated_as_in_a_run(subject: Any) -> None:
@@ -291,7 +290,7 @@ def _other_checkpoint(directory: Path) -> Path:
     return save_checkpoint(directory, content, {"student.w": torch.ones(2)})
 
 
-def _run_without_model(directory: Path) -> Path:
+def _unfinished_run(directory: Path) -> Path:
     """Return the output directory of a run that has a checkpoint only."""
     checkpoint(directory / "run" / "checkpoints", 1)
     return directory / "run"
@@ -305,12 +304,8 @@ UNFIT: dict[str, tuple[Callable[[Path], Path], Callable[[Path], dict[str, Any]],
     "too few tokens": (lambda d: model(d, 1, TOKENS - 1), lambda d: {}, "byte 39, and "),
     "logits that are not finite": (lambda d: model(d, 1, broken=True), lambda d: {}, "model-1"),
     "a large teacher": (lambda d: model(d, 1), lambda d: {"teacher": model(d, 2, TOKENS + 1)}, "in the evaluation of"),
-    "a run without a model": (lambda d: _run_without_model(d), lambda d: {}, "did you mean"),
-    "its checkpoints": (
-        lambda d: _run_without_model(d) / "checkpoints",
-        lambda d: {},
-        "run/checkpoints/student-latest?",
-    ),
+    "a run without a model": (lambda d: _unfinished_run(d), lambda d: {}, "did you mean"),
+    "its checkpoints": (lambda d: _unfinished_run(d) / "checkpoints", lambda d: {}, "run/checkpoints/student-latest?"),
     "less than a sequence": (lambda d: model(d, 1), lambda d: {"length": 9}, "at least 81"),
 }
 """A path to evaluate, settings of the evaluation, and words of the refusal."""
