@@ -1,4 +1,4 @@
-"""Attacks on tokens that are made piece by piece or in several processes, on several files, and on rows left out."""
+"""Attacks on tokenization in pieces and in worker processes, on data in several files, and on skipped invalid rows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ ADDED: dict[str, list[tuple[str, dict[str, bool]]]] = {
 
 @lru_cache
 def fast_tokenizer(added: str, kind: str) -> Any:
-    """Return a small tokenizer of the tokenizers library."""
+    """Return a small tokenizer of the tokenizers library with the tokens `ADDED[added]`.
+
+    kind: "bytes" for a byte-level one, otherwise the `prepend_scheme` of Metaspace.
+    """
     import tokenizers
     import transformers
 
@@ -63,33 +66,34 @@ TEXTS = st.lists(st.sampled_from(["a", "ab", "b", "c", " ", "\n", "<x>", "<xx>",
 @example(prefix="<y> ", rest="<x>", added="spaces to the left", kind="bytes", splits=False)
 @example(prefix="<y>ab", rest="<y>", added="words", kind="bytes", splits=False)
 def falsify_tokens_of_pieces(subject: Any, prefix: str, rest: str, added: str, kind: str, splits: bool) -> None:
-    """Of a text and its prefix, after the comparisons of first texts."""
+    """Tokenize a prefix, the whole text and the prefix again, after the first texts, which are compared anyway.
+
+    splits: whether the tokenizer splits special tokens. The texts may be cut only if added tokens take no space to
+    their left and are no single words.
+    """
     tokenizer, texts = fast_tokenizer(added, kind), (prefix, prefix + rest, prefix)
     tokenizer.split_special_tokens = splits
     wholes = [list(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts]
-    tokenizer.backend_tokenizer.enable_truncation(2)  # as files of tokenizers may have it
+    tokenizer.backend_tokenizer.enable_truncation(2)  # a tokenizer file may enable both
     tokenizer.backend_tokenizer.enable_padding(length=3)
     pieces = subject.Pieces(tokenizer)
     for _ in range(subject.COMPARED):
         pieces.tokens("", list)
     for text, whole in zip(texts, wholes, strict=True):
-        assert_equal(
-            f"tokens of {text!r}, cut: {pieces.can_split}", pieces.tokens(text, lambda whole=whole: whole), whole
-        )
+        actual = pieces.tokens(text, lambda whole=whole: whole)
+        assert_equal(f"tokens of {text!r}, {pieces.can_split=}", actual, whole)
     can_split = added in ("plain", "spaces to the right", "normalized") and not splits
-    assert_equal(f"{added}, special tokens are split {splits}: texts are cut", pieces.can_split, can_split)
-    other = [-1]
+    assert_equal(f"{added}, {splits=}: can_split", pieces.can_split, can_split)
+    # Tokens of a first text that differ from the tokens of its pieces: the tokens of the whole text count.
     if can_split:
-        assert_equal(
-            "tokens that differ from the pieces' tokens", subject.Pieces(tokenizer).tokens("a", lambda: other), other
-        )
+        assert_equal("tokens of a first text", subject.Pieces(tokenizer).tokens("a", lambda: [-1]), [-1])
 
 
 @given(workers=st.integers(0, 2), count=st.integers(0, 20), bad=st.integers(0, 30))
 @example(workers=2, count=20, bad=30)
 def falsify_blocks_are_mapped_in_order(subject: Any, workers: int, count: int, bad: int) -> None:
-    """A few blocks ahead, and up to the first one that is refused."""
-    read, seen = [], list[int]()
+    """Map blocks, of which the block `bad` raises an error; at most `AHEAD` blocks for each worker are read ahead."""
+    read, results = list[int](), list[int]()
 
     def blocks() -> Iterator[int]:
         for number in range(count):
@@ -103,23 +107,24 @@ def falsify_blocks_are_mapped_in_order(subject: Any, workers: int, count: int, b
 
     def map_all() -> None:
         for result in subject.ordered_map(double, blocks(), workers):
-            seen.append(result)
-            most = len(seen) - 1 + max(subject.AHEAD * workers, 1)
-            assert len(read) <= most, f"{len(read)} blocks are read when {len(seen)} are mapped by {workers} workers"
+            results.append(result)
+            limit = len(results) - 1 + max(subject.AHEAD * workers, 1)
+            case = f"{workers} workers read {len(read)} blocks until {len(results)} are mapped"
+            assert len(read) <= limit, f"{case}; expected at most {limit}"
 
     assert_equal("the error", refusal(map_all, DataError), f"block {bad}" if bad < count else "")
-    assert_equal("results", seen, [2 * number for number in range(min(bad, count))])
+    assert_equal("results", results, [2 * number for number in range(min(bad, count))])
 
 
 def _write(folder: Path, lines: list[str], files: int) -> None:
-    """Write rows into files in the order of their names."""
+    """Write rows to `files` files, in the order of their names."""
     size = -(-len(lines) // files)
     for number in range(files):
         part = lines[number * size : (number + 1) * size]
         (folder / f"{number}.jsonl").write_text("".join(line + "\n" for line in part))
 
 
-def _stored(folder: Path) -> dict[str, bytes]:
+def _contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
@@ -144,9 +149,13 @@ def falsify_rows_do_not_depend_on_workers_and_files(
     times: int,
     turns: str,
 ) -> None:
-    """And invalid rows are refused, or left out and named. The template leaves out earlier answers."""
+    """Write rows from several files with several workers, and compare with one file and no worker.
+
+    bad: invalid rows, as (position, text). They are refused, or with `skips_invalid` left out and counted in a note.
+    times: the number of copies of each row. The template leaves out earlier answers.
+    """
     template = Tokenizer(strips="assistant")
-    # Equal rows follow each other, so that a block of rows begins with others than the one before.
+    # Copies of a row follow each other, so that neighbouring blocks begin with different rows.
     valid = [json.dumps({"messages": accepted(chat, template), "source": "a"}) for chat in chats for _ in range(times)]
     lines = list(valid)
     for at, text in bad:
@@ -154,37 +163,37 @@ def falsify_rows_do_not_depend_on_workers_and_files(
 
     def write(place: Path, rows: list[str], files: int, **options: Any) -> dict[str, bytes]:
         (place / "data").mkdir(parents=True)
-        (place / "made").mkdir()
+        (place / "out").mkdir()
         _write(place / "data", rows, files)
-        subject.write_chats(place / "data", subject.ChatWriter(template, turns=turns), 99, place / "made", **options)
-        return _stored(place / "made")
+        subject.write_chats(place / "data", subject.ChatWriter(template, turns=turns), 99, place / "out", **options)
+        return _contents(place / "out")
 
     with scratch() as folder:
         expected = write(folder / "a", valid, 1)
-        notes = subject.read_chats(folder / "a" / "made").notes
+        notes = subject.read_chats(folder / "a" / "out").notes
         for number, count in enumerate((0, workers)):
             output = write(folder / f"b{number}", valid, files, workers=count)
             assert_equal(f"files of {len(valid)} rows in {files} files with {count} workers", output, expected)
             if bad:
-                words = refusal(lambda n=number, c=count: write(folder / f"c{n}", lines, files, workers=c), DataError)
+                error = refusal(lambda n=number, c=count: write(folder / f"c{n}", lines, files, workers=c), DataError)
                 size = -(-len(lines) // files)
                 places = [f"{n // size}.jsonl:{n % size + 1}" for n, line in enumerate(lines) if line not in valid]
-                assert f"data/{places[0]}: " in words, f"the first invalid row is {places[0]}: {words or 'accepted'}"
-                reason = words.partition(f"{places[0]}: ")[2]
-                left_out = write(folder / f"d{number}", lines, files, workers=count, skips_invalid=True)
+                assert f"data/{places[0]}: " in error, f"the error is {error!r}; expected the invalid row {places[0]}"
+                reason = error.partition(f"{places[0]}: ")[2]
+                output = write(folder / f"d{number}", lines, files, workers=count, skips_invalid=True)
                 for name in ("tokens", "ends", "continues"):
-                    assert_equal(f"{name} of the other rows", left_out[name], expected[name])
+                    assert_equal(f"{name} of the valid rows", output[name], expected[name])
                 shown = ", ".join(places[:5]) + (", ..." if len(bad) > 5 else "")
                 note = f"{len(bad)} of {len(lines)} rows are invalid, and left out ({shown}); the first: {reason}"
-                seen = subject.read_chats(folder / f"d{number}" / "made").notes
-                assert_equal("the note about rows left out", seen[0], note)
-                if len(lines) <= subject.BLOCK:  # fields are tried anew in each block
-                    assert_equal("the other notes", seen[1:], notes)
+                actual = subject.read_chats(folder / f"d{number}" / "out").notes
+                assert_equal("the note about invalid rows", actual[0], note)
+                if len(lines) <= subject.BLOCK:  # each block tries fields anew, so notes depend on the blocks
+                    assert_equal("the other notes", actual[1:], notes)
 
 
-def _put(file: Path, rows: list[dict[str, Any]]) -> list[str]:
-    """Write rows into a file, or a saved dataset of two; return their places, as errors name them."""
-    if file.suffix == ".jsonl":  # as another system writes it: a byte-order mark, its line ends, and blank lines
+def _write_rows(file: Path, rows: list[dict[str, Any]]) -> list[str]:
+    """Write rows to a file by its suffix, or to a saved dataset of two files; return their places as in errors."""
+    if file.suffix == ".jsonl":  # with a byte-order mark, CRLF line ends and blank lines, as on Windows
         text = "\ufeff" + "".join(json.dumps(row) + "\r\n \r\n" for row in rows)
         file.write_bytes(text.encode())
         return [f"{file}:{2 * n + 1}" for n in range(len(rows))]
@@ -207,12 +216,15 @@ FILES = {
     ".": ["e.jsonl", "b.jsonl", "a.parquet", "d.jsonl", "c.jsonl"],
     "[a-z].*": ["e.jsonl", "b.jsonl", "a.parquet", "d.jsonl", "c.jsonl"],
 }
-"""Files in the order in which they are written, by the path that names them; they are read in the order of names."""
+"""Files in the order in which they are written, by path or pattern; they must be read in the order of their names."""
 NOTHING: dict[str, Any] = {"text": None, "prompt": None, "completion": None, "messages": None}
 
 
 def _row(number: int, begins: tuple[int, ...]) -> tuple[dict[str, Any], tuple[list[int], list[bool]]]:
-    """Return a row in one of three forms, with null values for other keys as tables have them, and its document."""
+    """Return a row in one of three forms, and its expected document: tokens, and which of them are not predicted.
+
+    The keys of the other forms are null, as in a table.
+    """
     text, kind = str(number), number % 3
     empty = {"name": None, "reasoning_content": None, "weight": None}
     messages = [{"role": "user", "content": text, **empty}, {"role": "assistant", "content": "b", **empty}]
@@ -235,7 +247,10 @@ def _row(number: int, begins: tuple[int, ...]) -> tuple[dict[str, Any], tuple[li
 def falsify_rows_are_those_of_their_files(
     subject: Any, path: str, rows: int, bad: int, begins: tuple[int, ...], closes: bool
 ) -> None:
-    """In the order of the files, whatever their form; an invalid row is named by its place."""
+    """Read rows from files of several formats; then replace one row, chosen by `bad`, by an invalid one.
+
+    begins: tokens before each document. closes: an option of `Tokenizer`.
+    """
     pairs, at = [_row(number, begins) for number in range(rows)], rows - 1 - bad % rows
     names = sorted(FILES[path])
     bounds = [rows * n // len(names) for n in range(len(names) + 1)]
@@ -247,23 +262,23 @@ def falsify_rows_are_those_of_their_files(
         for name in FILES[path]:
             n = names.index(name)
             part = [row for row, _ in pairs[bounds[n] : bounds[n + 1]]]
-            _put(folder / "valid" / name, part)
-            places[name] = _put(
-                folder / "invalid" / name, [NOTHING if bounds[n] + k == at else row for k, row in enumerate(part)]
-            )
+            _write_rows(folder / "valid" / name, part)
+            part = [NOTHING if bounds[n] + k == at else row for k, row in enumerate(part)]
+            places[name] = _write_rows(folder / "invalid" / name, part)
         valid, invalid = folder / "valid" / path, folder / "invalid" / path
         subject.write_chats(valid, writer, 99, folder)
         read = subject.read_chats(folder)
-        seen = [(document.tokens.tolist(), document.given.tolist()) for document in read.documents]
-        assert_equal(f"tokens of {path}, and which are given", seen, [document for _, document in pairs])
+        actual = [(document.tokens.tolist(), document.given.tolist()) for document in read.documents]
+        assert_equal(f"(tokens, given) of the documents of {path}", actual, [document for _, document in pairs])
         assert_equal("notes about null values", read.notes, [])
         message = refusal(lambda: subject.write_chats(invalid, writer, 99, folder), DataError)
         place = [place for name in names for place in places[name]][at]
-        assert message.startswith(f"{place}: its keys are text (null)"), f"row {at} at {place}: {message or 'accepted'}"
+        words = f"{place}: its keys are text (null)"
+        assert message.startswith(words), f"the error for row {at} is {message!r}; expected it to begin with {words!r}"
         digests = {subject.digest_of(valid), subject.digest_of(invalid)}
-        for one, other in pairwise(names):  # the rows of two files in another order
-            contents = [(folder / "valid" / name).read_bytes() for name in (one, other)]
-            (folder / "valid" / one).write_bytes(contents[1])
-            (folder / "valid" / other).write_bytes(contents[0])
+        for first, second in pairwise(names):  # exchange the contents of two files
+            contents = [(folder / "valid" / name).read_bytes() for name in (first, second)]
+            (folder / "valid" / first).write_bytes(contents[1])
+            (folder / "valid" / second).write_bytes(contents[0])
             digests.add(subject.digest_of(valid))
         assert_equal(f"digests of different files of {path}", len(digests), 1 + len(names))

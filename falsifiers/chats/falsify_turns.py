@@ -1,4 +1,7 @@
-"""Attacks on the tokens of a conversation that are predicted, and on fields of the data that change no token."""
+"""Attacks on which tokens of a conversation are predicted, and on notes about fields that change no token.
+
+Notes are the warnings of a `ChatWriter` about its data.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +24,11 @@ Document = tuple[list[int], list[bool]]
 """Tokens, each with whether it is predicted."""
 VARIANTS: list[dict[str, Any]] = [
     {},
-    {"strips": "assistant"},  # earlier answers are written otherwise
-    {"prompt": "A<"},  # it begins a thought
-    {"prompt": "A<>"},  # it has an empty one
-    {"last": "^"},  # a conversation has an end of its own
-    {"ends": False},  # only the mark of the next message ends an answer
+    {"strips": "assistant"},  # the content of earlier answers is left out
+    {"prompt": "A<"},  # the prompt for an answer begins a thought
+    {"prompt": "A<>"},  # the prompt for an answer has an empty thought
+    {"last": "^"},  # a mark ends the conversation
+    {"ends": False},  # an answer ends where the mark of the next message begins
     {"ends": False, "prompt": "A<"},
     {"ends": False, "last": "^"},
 ]
@@ -60,23 +63,23 @@ def requests(draw: st.DrawFn) -> Messages:
 
 
 def accepted(messages: Messages, template: Tokenizer) -> Messages:
-    """Return messages without those that the template gives no request: answers that follow each other."""
+    """Return messages without answers that follow an answer, if the template strips answers: none requests them."""
     is_first = [n == 0 or messages[n - 1]["role"] != message["role"] for n, message in enumerate(messages)]
     return [message for message, first in zip(messages, is_first, strict=True) if first or not template.strips]
 
 
-def _answers(messages: Messages) -> list[int]:
+def _answer_indices(messages: Messages) -> list[int]:
     return [n for n, message in enumerate(messages) if message["role"] == "assistant"]
 
 
 def _until_answer(messages: Messages, template: Tokenizer, options: dict[str, Any]) -> Document:
-    """Return the tokens up to an answer, the last message, each with whether it is predicted."""
+    """Return the tokens of messages that end with an answer, and whether each token is predicted."""
     pieces = list(template.spans(messages, **options))
-    # The answer is what follows the mark of its role, the last piece that no answer has.
+    # The answer begins after the last piece that belongs to no answer: the mark of its role.
     first = max(n for n, (_, is_answer) in enumerate(pieces) if not is_answer) + 1
     before, answer = ("".join(text for text, _ in part) for part in (pieces[:first], pieces[first:]))
     answer += template.last
-    # What the prompt for an answer has of it is not predicted, unless the template marks answers itself.
+    # Characters of the answer that the prompt already has are not predicted, unless the template marks answers.
     pairs = zip(template.prompt[1:], answer, strict=False)
     prompted = 0 if template.is_marked else len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
     tokens = [*template.begins, *letters(before), *letters(answer)]
@@ -85,15 +88,19 @@ def _until_answer(messages: Messages, template: Tokenizer, options: dict[str, An
 
 
 def expected(messages: Messages, template: Tokenizer, options: dict[str, Any], turns: str) -> list[Document]:
-    """Return the documents of a conversation: an answer extends the last one if its request begins with that."""
-    answers = _answers(messages)
+    """Return the documents of a conversation.
+
+    An answer extends the previous document if its own tokens begin with the tokens of that document. Otherwise, it
+    begins a new document.
+    """
+    answers = _answer_indices(messages)
     is_open = not (template.ends or template.last or template.is_marked)  # only the next message ends an answer
     documents: list[Document] = []
     last, ends = 0, list[bool]()  # whether the next message would end a document, unless it follows a call
     for n in answers[-1:] if turns == "last" else answers:
         tokens, predicted = _until_answer(messages[: n + 1], template, options)
         before = documents[-1] if documents else ([], [])
-        # The conversation continues: its earlier answers stay predicted, and so does the token that ended the last one.
+        # The document continues: its earlier answers stay predicted, and the token that ends the last one is too.
         if documents and tokens[: len(before[0])] == before[0]:
             predicted[: len(before[1])] = before[1]
             predicted[len(before[1])] = is_open and before[1][-1] and messages[last + 1]["role"] != "assistant"
@@ -115,57 +122,61 @@ def expected(messages: Messages, template: Tokenizer, options: dict[str, Any], t
 def falsify_answers_are_predicted(
     subject: Any, messages: Messages, template: Tokenizer, options: dict[str, Any], turns: str
 ) -> None:
+    """Compare the documents with the spans of the template, and the notes with facts about the documents."""
     messages = accepted(messages, template)
     writer = subject.ChatWriter(template, turns=turns, options=options)
-    seen = [(d.tokens.tolist(), [not flag for flag in d.given.tolist()]) for d in subject.encode_chat(messages, writer)]
+    chat = subject.encode_chat(messages, writer)
+    actual = [(d.tokens.tolist(), [not is_given for is_given in d.given.tolist()]) for d in chat]
     documents = expected(messages, template, options, turns)
-    assert_equal("the tokens", [tokens for tokens, _ in seen], [tokens for tokens, _ in documents])
-    assert_equal("the tokens with whether they are predicted", seen, documents)
-    marks = {token for tokens, predicted in seen for token, p in zip(tokens, predicted, strict=True) if p} & set(
-        letters("SUAT")
-    )
+    assert_equal("the tokens", [tokens for tokens, _ in actual], [tokens for tokens, _ in documents])
+    assert_equal("(tokens, whether each is predicted) of the documents", actual, documents)
+    predicted_tokens = {t for tokens, predicted in actual for t, p in zip(tokens, predicted, strict=True) if p}
     whole = [{**message, "weight": 1} for message in messages]
-    answers = [_until_answer(whole[: n + 1], template, options)[1] for n in _answers(messages)]
+    answers = [_until_answer(whole[: n + 1], template, options)[1] for n in _answer_indices(messages)]
     facts = {
         "are divided": len(documents) > 1,
-        "with which the next message begins": bool(marks),
+        "with which the next message begins": bool(predicted_tokens & {*letters("SUAT")}),  # marks of roles
         "have no token that the chat template marks": template.is_marked
         and not all(map(any, answers[-1:] if turns == "last" else answers)),
     }
     for words, is_true in facts.items():
-        is_named = any(words in note for note in writer.notes())
-        assert is_named == is_true, f"{words!r} is {is_true} of {documents}, and the notes are {writer.notes()}"
+        case = f"notes on {documents} are {writer.notes()}: whether one contains {words!r}"
+        assert_equal(case, any(words in note for note in writer.notes()), is_true)
 
 
 @given(content=st.text("abc", max_size=4), template=TEMPLATES)
 def falsify_a_first_answer_has_no_prompt(subject: Any, content: str, template: Tokenizer) -> None:
-    """Nothing before its content is predicted, such as the system text of a template."""
+    """Encode a conversation of one answer: the system text of the template and the mark of the role are given."""
     writer = subject.ChatWriter(template, options={"calm": True})
     (document,) = subject.encode_chat([{"role": "assistant", "content": content}], writer)
     before = len([*template.begins, *letters(("Sab." if template.system else "") + "A")])
-    expected_mask = [at < before for at in range(len(document.tokens))]
-    assert_equal("tokens that are not predicted", document.given.tolist(), expected_mask)
+    expected = [at < before for at in range(len(document.tokens))]
+    assert_equal("whether each token is given", document.given.tolist(), expected)
 
 
 @given(messages=requests(), template=TEMPLATES, prompt=st.sampled_from(["T", "TA", "Uab"]))
 def falsify_answers_without_their_prompt_are_refused(
     subject: Any, messages: Messages, template: Tokenizer, prompt: str
 ) -> None:
-    """Unless the template marks answers."""
+    """Use a prompt with which no answer begins; a template that marks answers needs no prompt."""
     writer = subject.ChatWriter(replace(template, prompt=prompt, last=""))
     message = refusal(lambda: subject.encode_chat(messages, writer), DataError)
-    refused = "does not begin message" in message
-    assert refused != template.is_marked and refused == bool(message), f"prompt {prompt!r}: {message or 'accepted'}"
+    is_expected = message == "" if template.is_marked else "does not begin message" in message
+    assert is_expected, f"{prompt=}, {template.is_marked=}: the error is {message!r}; expected one unless marked"
 
 
 @given(messages=requests())
 def falsify_rewritten_questions_are_refused(subject: Any, messages: Messages) -> None:
-    """Where the question before an answer loses its content, an answer has another context than its request."""
-    lost = [n for n in _answers(messages) if messages[n - 1]["role"] == "user" and messages[n - 1]["content"]]
+    """Use a template that leaves out the content of questions before the last one.
+
+    An answer whose question has a content then has another context than its request, and is refused.
+    """
+    lost = [n for n in _answer_indices(messages) if messages[n - 1]["role"] == "user" and messages[n - 1]["content"]]
     writer = subject.ChatWriter(Tokenizer(strips="user"))
     message = refusal(lambda: subject.encode_chat(messages, writer), DataError)
     words = f"message {lost[0] + 1}, an answer" if lost else ""
-    assert bool(message) == bool(lost) and words in message, f"{message or 'accepted'}; lost before messages {lost}"
+    case = f"questions before the messages {lost} lose their content: the error is {message!r}"
+    assert bool(message) == bool(lost) and words in message, f"{case}; expected {words!r}"
 
 
 ROW: dict[str, Any] = {
@@ -198,6 +209,7 @@ READING = st.builds(
 
 
 def _leaves(value: Any, keys: Keys = ()) -> Iterator[Keys]:
+    """Yield the path of each value of a JSON tree, except values of `role` and `type`."""
     if isinstance(value, dict | list):
         for key, part in value.items() if isinstance(value, dict) else enumerate(value):
             if key not in ("role", "type"):
@@ -207,19 +219,19 @@ def _leaves(value: Any, keys: Keys = ()) -> Iterator[Keys]:
 
 
 AMBIGUOUS = ("weight", "name", "reasoning_content")
-"""Keys that one message may have with effect and another without."""
+"""Keys that may have an effect in one message and none in another of the same row."""
 
 
-def _written(
+def _write_row(
     subject: Any, row: dict[str, Any], template: Tokenizer, turns: str = "every"
 ) -> tuple[list[Any], list[str]]:
-    """Return tokens and masks of the documents of a row, and the notes."""
+    """Write a row and read it back; return (tokens, given) of its documents, and the notes."""
     chats = read_rows(subject, [json.dumps(row)], template, turns=turns)
     return [(document.tokens.tolist(), document.given.tolist()) for document in chats.documents], list(chats.notes)
 
 
 def _with(row: dict[str, Any], keys: Keys, value: object = None) -> dict[str, Any]:
-    """Return a row with another value, or a changed one, in a place."""
+    """Return a copy of a row with a new value at a path: `value`, or a change of the value there."""
     changed = copy.deepcopy(row)
     place: Any = changed
     for key in keys[:-1]:
@@ -231,8 +243,9 @@ def _with(row: dict[str, Any], keys: Keys, value: object = None) -> dict[str, An
 
 @given(path=st.sampled_from(list(_leaves(ROW))), template=READING, turns=TURNS)
 def falsify_fields_change_a_token_or_are_named(subject: Any, path: Keys, template: Tokenizer, turns: str) -> None:
-    before, notes = _written(subject, ROW, template, turns)
-    after, _ = _written(subject, _with(ROW, path), template, turns)
+    before, notes = _write_row(subject, ROW, template, turns)
+    after, _ = _write_row(subject, _with(ROW, path), template, turns)
+    """Change a field of a row: tokens or masks change if and only if no note names the field."""
     keys = [key for key in path if isinstance(key, str)]
     name = ".".join(keys[1:] if keys[0] == "messages" else keys)
     if name == "weight":
@@ -243,54 +256,58 @@ def falsify_fields_change_a_token_or_are_named(subject: Any, path: Keys, templat
         words = f"of role {ROW['messages'][path[1]]['role']!r} have a content"
     elif name.startswith("content."):
         words = "of contents have 'cached'" if name.endswith("cached") else "of role 'user' have a content"
-    else:  # the note may name a key that the field is in
+    else:  # the note may name an outer key
         names = [repr(".".join(name.split(".")[:depth])) for depth in range(1, 5)]
         words = next((outer for outer in names if any(outer in note for note in notes)), repr(name))
     is_lost = any("are not written whole" in note for note in notes)
-    assert is_lost == bool(template.drops), f"answers lose what precedes {template.drops!r}, and the notes are {notes}"
+    assert_equal(f"{template.drops=}: whether a note of {notes} says so", is_lost, bool(template.drops))
     is_named = any(words in note for note in notes)
     if before == after:
-        assert is_named, f"a change of {path} changes no token, and the notes do not say {words}: {notes}"
+        assert is_named, f"a change of {path} changes no token; the notes are {notes}, expected {words!r} in one"
     elif name.split(".")[-1] not in AMBIGUOUS and not (name == "content" and template.strips):
-        assert not is_named, f"a change of {path} changes tokens, and a note says {words}: {notes}"
+        assert not is_named, f"a change of {path} changes tokens; the notes are {notes}, expected {words!r} in none"
 
 
 @given(template=READING, turns=TURNS, copies=st.integers(2, 40))
 @example(template=Tokenizer(reads=("name",)), turns="every", copies=260)
 def falsify_notes_count_every_row(subject: Any, template: Tokenizer, turns: str, copies: int) -> None:
-    """However many of them were tried before, and in whatever block."""
+    """Write equal rows: each note must have the number of one row times the number of rows."""
     row = json.dumps(ROW | {"messages": [*ROW["messages"], CHAT[0]]})
     chats = (read_rows(subject, [row] * count, template, turns=turns) for count in (1, copies))
+    # The pattern splits a note into its words, its number and the empty text after it.
     one, many = ({tuple(re.split(r" \((\d+)\)$", note)) for note in read.notes} for read in chats)
-    expected = {(words, str(copies * int(count)), rest) for words, count, rest in one}
+    expected = {(words, str(copies * int(count)), end) for words, count, end in one}
     assert_equal(f"notes about {copies} equal rows", many, expected)
-    after = ("messages after the last answer are left out", str(2 * copies), "")
-    assert after in many, f"of {copies} rows with two questions after the last answer, the notes are {many}"
+    expected_note = ("messages after the last answer are left out", str(2 * copies), "")
+    assert expected_note in many, f"the notes on {copies} equal rows are {many}; expected {expected_note} among them"
 
 
 @given(eos=st.sampled_from([None, END]), row=st.sampled_from([{"text": "ab"}, {"prompt": "a", "completion": "b"}]))
 def falsify_texts_without_an_end_are_named(subject: Any, eos: int | None, row: dict[str, str]) -> None:
-    [(tokens, _)], notes = _written(subject, row, Tokenizer(eos_token_id=eos))
-    is_named = any("end without an end-of-sequence token" in note for note in notes)
-    assert is_named == (eos is None) == (tokens[-1] != END), f"with the end {eos}: {tokens}, {notes}"
+    [(tokens, _)], notes = _write_row(subject, row, Tokenizer(eos_token_id=eos))
+    actual = tokens[-1] == END, any("end without an end-of-sequence token" in note for note in notes)
+    assert_equal(
+        f"{eos=}: whether the text ends with it, and whether {notes} say so", actual, (eos == END, eos is None)
+    )
 
 
-@given(named=st.booleans())
-def falsify_options_that_no_template_reads_are_named(subject: Any, named: bool) -> None:
-    writer = subject.ChatWriter(Tokenizer(), options={"calm" if named else "calmer": True})
-    assert bool(writer.notes()) != named, f"notes: {writer.notes()}"
+@given(is_read=st.booleans())
+def falsify_options_that_no_template_reads_are_named(subject: Any, is_read: bool) -> None:
+    writer = subject.ChatWriter(Tokenizer(), options={"calm" if is_read else "calmer": True})
+    assert bool(writer.notes()) != is_read, f"{is_read=}: the notes are {writer.notes()}; expected one if not read"
 
 
 @given(template=READING, as_text=st.booleans())
 def falsify_tools_and_parts_in_other_forms_are_equal(subject: Any, template: Tokenizer, as_text: bool) -> None:
-    """Definitions of tools may be JSON text; a content in parts is its text."""
+    """Write tools as JSON text and a content in parts; `as_text`: whether the tools are text."""
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     other = ROW | {"tools": json.dumps(ROW["tools"]) if as_text else ROW["tools"]}
     other["messages"] = [*ROW["messages"][:1], {**ROW["messages"][1], "content": parts}, *ROW["messages"][2:]]
-    one, two = (_written(subject, row, template)[0] for row in (ROW, other))
-    assert_equal("documents of the other form", two, one)
-    assert_equal("the first document begins with the tools", one[0][0][:2] == letters("Tb"), template.reads_tools)
+    expected, actual = (_write_row(subject, row, template)[0] for row in (ROW, other))
+    assert_equal("documents of the other form", actual, expected)
+    has_tools = expected[0][0][:2] == letters("Tb")
+    assert_equal("whether the first document begins with the tools", has_tools, template.reads_tools)
     function = CALL["function"] | {"arguments": json.dumps(CALL["function"]["arguments"])}
-    notes = _written(subject, _with(ROW, ("messages", 2, "tool_calls", 0, "function"), function), template)[1]
+    notes = _write_row(subject, _with(ROW, ("messages", 2, "tool_calls", 0, "function"), function), template)[1]
     is_named = any("whose arguments are JSON text" in note for note in notes)
-    assert_equal(f"arguments are quoted, and a note says so of {notes}", is_named, "tool_calls" in template.reads)
+    assert_equal(f"whether a note of {notes} says that arguments are text", is_named, "tool_calls" in template.reads)

@@ -1,4 +1,7 @@
-"""Attacks on gradients and sums that are formed a chunk of rows at a time, and on models that need all logits."""
+"""Attacks on loss and gradient in chunks of rows of logits, and on models whose logits cannot be formed in chunks.
+
+Such a model forms the logits of all tokens at once, and a line (notice) says so. The oracle forms all logits.
+"""
 
 import itertools
 from collections.abc import Callable
@@ -27,10 +30,10 @@ from reference_trainer.distillation.protocols import TopK, keep_top_k
 from reference_trainer.errors import LabelError
 from reference_trainer.models.decoder import DecoderConfig, new_decoder
 
-# Gradients are float64 sums over at most 30 rows of 11 logits, whose terms are off by a few roundings of 1e-16.
+# Gradients are float64 sums over at most 30 rows of 11 logits; each term has a few rounding errors of 1e-16.
 SEEDS, EXACT = st.integers(0, 99), 1e-12
 ALLOWED = {"float64": EXACT, "float32": 1e-5, "bfloat16": 0.03}
-"""Of the norm of a gradient; products under autocast round to 8 bits."""
+"""Largest error relative to the norm of a gradient; bfloat16 products of autocast have 8 significant bits."""
 MODELS = st.fixed_dictionaries(
     {"tied": st.booleans(), "bias": st.booleans(), "checkpointed": st.booleans()},
     optional={"frozen": st.sampled_from(["body", "head", "weight"])},
@@ -39,11 +42,11 @@ BOTH = Weights(temperature=1.0, ce_weight=0.3, kd_weight=1.0)
 USUAL = Weights(temperature=2.0, ce_weight=0.3, kd_weight=0.7)
 FEW: dict[str, Any] = {"dtype": "float64", "rows": 2, "offered": True, "times": 1}
 MANY: dict[str, Any] = {"dtype": "bfloat16", "rows": 1, "offered": True, "times": 400}
-"""So many chunks that a sum in bfloat16 loses the later ones."""
+"""Arguments with so many chunks that a sum in bfloat16 would lose the later ones."""
 
 
 def _pair(seed: int, **options: Any) -> tuple[Tiny, Tiny]:
-    """Return a student with these options and a teacher, float64."""
+    """Return a student with these options and a teacher, in float64."""
     return Tiny(seed, **options).double(), Tiny(seed + 1).double()
 
 
@@ -70,7 +73,7 @@ def falsify_chunks_give_gradient_and_sums_of_all_logits(
     offered: bool,
     times: int,
 ) -> None:
-    """offered: the teacher offers its output layer; times: how often each sequence is repeated."""
+    """offered: whether the teacher gives access to its output layer. times: the number of copies of each sequence."""
     student, teacher = Tiny(seed, **options), Tiny(seed + 1)
     batches = [
         Batch(tokens=batch.tokens.repeat(times, 1), labels=batch.labels.repeat(times, 1))
@@ -80,14 +83,14 @@ def falsify_chunks_give_gradient_and_sums_of_all_logits(
     kind = torch.float64 if dtype == "float64" else torch.float32
     frozen = (teacher if offered else models.Logits(teacher)).to(kind)
     pair = subject.computing_in(dtype, student.to(kind)), subject.computing_in(dtype, frozen)
-    with Products() as products:
+    with LogitDtypes() as products:
         sums = window(subject, *pair, batches, weights, rows=rows, metrics=True).sums
     case = f"{dtype}, chunks of {rows} rows, sequences {times} times"
     assert_equal(f"{case}: data types of logits", products.dtypes, {dtype})
     assert_gradients(case, student, expected, ALLOWED[dtype])
     for name in sums.keys() & expected.sums.keys() if dtype != "bfloat16" else ():
-        apart, wanted = abs(float(sums[name]) - expected.sums[name]), expected.sums[name]
-        assert apart <= ALLOWED[dtype] * max(abs(wanted), 1.0), f"{case}: {name} is {sums[name]}; expected {wanted}"
+        error, wanted = abs(float(sums[name]) - expected.sums[name]), expected.sums[name]
+        assert error <= ALLOWED[dtype] * max(abs(wanted), 1.0), f"{case}: {name} is {sums[name]}; expected {wanted}"
 
 
 def _text(seed: int) -> Sequences:
@@ -97,7 +100,7 @@ def _text(seed: int) -> Sequences:
 
 @given(seed=SEEDS, weights=WEIGHTS, rows=st.integers(1, 9))
 def falsify_an_evaluation_has_the_sums_of_all_logits(subject: Any, seed: int, weights: Weights, rows: int) -> None:
-    """Models are in train mode, and a step of the student has ended with an error before."""
+    """Evaluate models in train mode after a step that raised an error."""
     (student, teacher), text = _pair(seed, dropout=0.5), _text(seed)
     batches = [text.batch(torch.arange(len(text)), number) for number in range(1, text.batches + 1)]
     expected = oracle(student, teacher, batches, weights).sums
@@ -107,12 +110,12 @@ def falsify_an_evaluation_has_the_sums_of_all_logits(subject: Any, seed: int, we
     assert_equal("the shape of the model's logits after an error", list(student(broken.tokens).shape), shape)
     with chunks_of(rows):
         sums = subject.evaluate(subject.ModuleTeacher(teacher, V), subject.ModuleStudent(student, V), text, weights)
-    assert student.training and student.dropout.training, "an evaluation leaves the student in eval mode"
+    modes = student.training, student.dropout.training
+    assert_equal("train mode of student and dropout after an evaluation", modes, (True, True))
     for name in expected.keys() - {"loss"}:
-        seen, wanted = sums[name].sum, expected[name]
-        assert abs(seen - wanted) <= 1e-10, f"chunks of {rows} rows: {name} is {seen}; expected {wanted}"
-    trained = [name for name, parameter in student.named_parameters() if parameter.grad is not None]
-    assert_equal("gradients after an evaluation", trained, [])
+        actual, wanted = sums[name].sum, expected[name]
+        assert abs(actual - wanted) <= 1e-10, f"chunks of {rows} rows: {name} is {actual}; expected {wanted}"
+    assert_equal("gradients after an evaluation", list(_gradients(student)), [])
 
 
 SHARED = [
@@ -120,7 +123,7 @@ SHARED = [
     *itertools.product([("pad", V + 3, V)], ["forward_kl", "jensen_shannon"]),  # the teacher gives 0 to some tokens
     *itertools.product([("pad", V, V + 3)], ["reverse_kl", "jensen_shannon"]),  # the student does
 ]
-"""The mode and the sizes of student and teacher, with a divergence that is finite for them."""
+"""The setting share_vocabulary, the sizes of student and teacher, and a divergence that is finite for them."""
 
 
 @given(seed=SEEDS, shared=st.sampled_from(SHARED), bias=st.booleans(), capped=st.booleans())
@@ -128,6 +131,7 @@ SHARED = [
 def falsify_cut_and_padded_vocabularies(
     subject: Any, seed: int, shared: tuple[tuple[str, int, int], str], bias: bool, capped: bool
 ) -> None:
+    """Share vocabularies of different sizes. capped: with a factor and a soft cap of the logits."""
     (mode, *sizes), divergence = shared
     student, teacher = (Tiny(seed + k, size, bias=bias).double() for k, size in enumerate(sizes))
     for model in (student, teacher) if capped else ():
@@ -142,21 +146,21 @@ def falsify_cut_and_padded_vocabularies(
         subject.kd_window(*providers, batches, weights)
         head, _ = providers[0].head(batches[0])
         for places in (torch.arange(15), torch.arange(0)):
-            seen = torch.cat([chunk.clone() for chunk in head.logits_in_chunks(places)])
+            actual = torch.cat([chunk.clone() for chunk in head.logits_in_chunks(places)])
             wanted = providers[0].logits(batches[0]).flatten(0, 1)[places]
-            same = seen.shape == wanted.shape and torch.allclose(seen, wanted, rtol=0, atol=EXACT)
-            assert same, f"{mode}: the chunks of {len(places)} rows have the logits {seen}; expected {wanted}"
+            is_close = actual.shape == wanted.shape and torch.allclose(actual, wanted, rtol=0, atol=EXACT)
+            assert is_close, f"{mode}: the chunks of {len(places)} rows have the logits {actual}; expected {wanted}"
     assert_gradients(mode, student, expected, EXACT)
 
 
 def _assert_same_in_chunks(case: str, results: Callable[[], list[Tensor]]) -> None:
-    """Assert that results are the same whether chunks of four rows or all logits are formed."""
+    """Assert that results with chunks of four rows equal the results with all logits at once."""
     all_logits = results()
     with chunks_of(4):
         chunked = results()
-    for expected, seen in zip(all_logits, chunked, strict=True):
-        apart = float((expected - seen).abs().max())
-        assert apart <= EXACT * max(float(expected.abs().max()), 1.0), f"{case}: a result is off by {apart:.1e}"
+    for number, (expected, actual) in enumerate(zip(all_logits, chunked, strict=True)):
+        error, allowed = float((expected - actual).abs().max()), EXACT * max(float(expected.abs().max()), 1.0)
+        assert error <= allowed, f"{case}: result {number} is {actual}; expected {expected}, error {error:.1e}"
 
 
 def _gradients(module: nn.Module) -> dict[str, Tensor]:
@@ -176,8 +180,8 @@ def falsify_hidden_states_are_matched_beside_chunks(subject: Any, seed: int, tie
     _assert_same_in_chunks("with features", results)
 
 
-class _MostProbable:
-    """A teacher whose most probable tokens are known."""
+class _TopKTeacher:
+    """A teacher that gives its k most probable tokens only."""
 
     vocab_size = V
 
@@ -190,26 +194,26 @@ class _MostProbable:
 
 @given(seed=SEEDS, k=st.sampled_from([0, 1, 4, V]), divergence=st.sampled_from(sorted(DIVERGENCES)))
 def falsify_partly_known_teachers_are_compared_in_chunks(subject: Any, seed: int, k: int, divergence: str) -> None:
-    """Compare chunks with all logits, which the contract `teacher-outputs` checks. k: 0 for no teacher."""
+    """Compare chunks with all logits, which the contract `teacher-outputs` checks. k: known tokens; 0: no teacher."""
     weights = Weights(temperature=2.0, ce_weight=0.3, kd_weight=0.7 if k else 0.0, divergence=divergence)
     batches = batches_of(seed, [(3, 5), (2, 4)])
 
     def results() -> list[Tensor]:
         student, model = _pair(seed)
-        teacher, learner = _MostProbable(model, k, 2.0), subject.ModuleStudent(student, V)
-        done = subject.kd_window(teacher, learner, batches, weights, metrics=True, run_teacher=k > 0)
+        teacher, learner = _TopKTeacher(model, k, 2.0), subject.ModuleStudent(student, V)
+        step = subject.kd_window(teacher, learner, batches, weights, metrics=True, run_teacher=k > 0)
         sums = subject.evaluate(teacher, learner, _text(seed), weights) if k else {}
-        return [*done.sums.values(), *(torch.tensor(x.sum) for x in sums.values()), *_gradients(student).values()]
+        return [*step.sums.values(), *(torch.tensor(x.sum) for x in sums.values()), *_gradients(student).values()]
 
     _assert_same_in_chunks(f"{k} tokens known", results)
 
 
-PLACES = st.sampled_from(["cpu", "cuda"])
+DEVICES = st.sampled_from(["cpu", "cuda"])
 
 
-@given(seed=SEEDS, teacher_on=PLACES, batch_on=PLACES, scored=st.sampled_from([0.0, 0.6, 1.0]))
+@given(seed=SEEDS, teacher_on=DEVICES, batch_on=DEVICES, scored=st.sampled_from([0.0, 0.6, 1.0]))
 def falsify_chunks_stay_on_their_device(subject: Any, seed: int, teacher_on: str, batch_on: str, scored: float) -> None:
-    """There every row is read, because a selection would wait for the device; unscored ones have no influence."""
+    """Train on fake CUDA, where the trainer reads unscored rows too: to select rows, the host would have to wait."""
     (student, teacher), lines = _pair(seed, bias=True), list[str]()
     batches = batches_of(seed, [(3, 5), (2, 4)], scored)
     expected = oracle(student, teacher, batches, USUAL)
@@ -218,11 +222,11 @@ def falsify_chunks_stay_on_their_device(subject: Any, seed: int, teacher_on: str
         placed = [Batch(tokens=batch.tokens.to(batch_on), labels=batch.labels.to(batch_on)) for batch in batches]
         window(subject, *pair, placed, USUAL, note=lines.append)
         assert_equal("devices of gradients", {str(x.device) for x in _gradients(student).values()}, {"cuda:0"})
-        seen = {name: gradient.cpu() for name, gradient in _gradients(student).items()}
+        actual = {name: gradient.cpu() for name, gradient in _gradients(student).items()}
     assert_equal("lines about models without chunks", lines, [])
     for name, wanted in expected.gradients.items():
-        apart = float((seen[name] - wanted).abs().max())
-        assert apart <= EXACT, f"the gradient of {name} is off by {apart:.1e}"
+        error = float((actual[name] - wanted).abs().max())
+        assert error <= EXACT, f"the gradient of {name} is {actual[name]}; expected {wanted}, error {error:.1e}"
 
 
 @given(seed=SEEDS)
@@ -256,7 +260,7 @@ def falsify_ranks_have_the_gradient_of_all_logits(subject: Any, seed: int) -> No
 def falsify_a_sharded_teacher_gives_its_output_layer(
     subject: Any, seed: int, tied: bool, bias: bool, dtype: str, rescaled: bool
 ) -> None:
-    """Its logits are asked for once, by the check of the first batch."""
+    """Divide the teacher among ranks. Its logits are requested once, by the check of its output layer."""
     batches = batches_of(seed, [(3, 5), (1, 2), (2, 7), (0, 3)])
 
     def work(rank: int) -> None:
@@ -284,7 +288,10 @@ def falsify_a_sharded_teacher_gives_its_output_layer(
 @given(seed=SEEDS, micro_batches=st.integers(1, 3), tied=st.booleans())
 @example(seed=0, micro_batches=3, tied=False)
 def falsify_output_layers_are_gathered_once_in_a_step(subject: Any, seed: int, micro_batches: int, tied: bool) -> None:
-    """Of the one layer of each model, forwards are gathered, and backwards of the student."""
+    """Count the all-gathers of a step and of an evaluation, with a divided teacher and a divided student or a DDP one.
+
+    Each model has one layer, which is gathered in every forward, and for the student in every backward too.
+    """
     batches = batches_of(seed, [(3, 5), (1, 2), (2, 7), (0, 3), (1, 4), (2, 3)][: 2 * micro_batches])
     broken = [Batch(tokens=batch.tokens, labels=torch.full_like(batch.labels, V)) for batch in batches[:2]]
 
@@ -309,13 +316,13 @@ def falsify_output_layers_are_gathered_once_in_a_step(subject: Any, seed: int, m
             sharded = [frozen, module] if is_sharded else [frozen]
             _assert_divided(f"{case}, after a step", *sharded)
             module.zero_grad()
-            seen = gathers(subject.kd_window, batches[rank::2])
+            count = gathers(subject.kd_window, batches[rank::2])
             assert_gradients(case, student, expected, EXACT)
-            assert_equal(f"{case}: gathers in a step", seen, models_sharded + micro_batches * (3 if is_sharded else 1))
+            assert_equal(f"{case}: gathers in a step", count, models_sharded + micro_batches * (3 if is_sharded else 1))
             text = _text(seed)
             batches_of_rank = -(-text.batches // 2)
-            seen = gathers(subject.evaluate, text)
-            assert_equal(f"{case}: gathers in an evaluation", seen, models_sharded * (1 + batches_of_rank))
+            count = gathers(subject.evaluate, text)
+            assert_equal(f"{case}: gathers in an evaluation", count, models_sharded * (1 + batches_of_rank))
             with suppress(LabelError):
                 gathers(subject.kd_window, [*batches[rank::2], broken[rank]])
             _assert_divided(f"{case}, after a step with an error", *sharded)
@@ -327,16 +334,16 @@ def _gathers(rows: int | None, providers: Any, parallel: Any, call: Callable[...
     """Return the number of all-gathers in a call; rows: of a chunk, None for no chunks."""
     with nullcontext() if rows is None else chunks_of(rows), Collectives() as collectives:
         call(*providers, *arguments, USUAL, parallel=parallel)
-    return sum("allgather" in name for name, *_ in collectives.seen)
+    return sum("allgather" in name for name, *_ in collectives.calls)
 
 
 def _assert_divided(case: str, *modules: nn.Module) -> None:
-    kept = [name for module in modules for name, tensor in module.named_parameters() if not isinstance(tensor, DTensor)]
-    assert kept == [], f"{case}: these weights are still gathered, and take memory: {kept}"
+    names = [n for module in modules for n, tensor in module.named_parameters() if not isinstance(tensor, DTensor)]
+    assert_equal(f"{case}: weights that are still gathered, and take memory", names, [])
 
 
-class Products(TorchDispatchMode):
-    """Record the data types of products with as many columns as there are tokens: the logits of chunks."""
+class LogitDtypes(TorchDispatchMode):
+    """Record the data types of matrix products with V columns, which are logits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -349,8 +356,8 @@ class Products(TorchDispatchMode):
         return result
 
 
-class Largest(TorchDispatchMode):
-    """Note the bytes of the largest tensor that an operation returns."""
+class LargestTensor(TorchDispatchMode):
+    """Record the bytes of the largest tensor that an operation returns."""
 
     bytes = 0
 
@@ -375,9 +382,10 @@ def falsify_no_tensor_has_all_logits(subject: Any) -> None:
         "an evaluation": lambda: subject.evaluate(*providers, rows, USUAL),
     }
     for name, call in calls.items():
-        with Largest() as largest:
+        with LargestTensor() as largest:
             call()
-        assert largest.bytes <= 64 * 2**20, f"{name} has a tensor of {largest.bytes} bytes; a chunk has 64 MiB"
+        limit = 64 * 2**20
+        assert 0 < largest.bytes <= limit, f"{name} has a tensor of {largest.bytes} bytes; expected at most {limit}"
 
 
 CHANGES: dict[str, Callable[[Tensor], Tensor]] = {
@@ -386,6 +394,7 @@ CHANGES: dict[str, Callable[[Tensor], Tensor]] = {
     "a scale": lambda logits: logits / 8,
     "a banned token": lambda logits: logits.where(torch.arange(logits.shape[-1]) != 3, -100.0),
 }
+"""Changes of logits of which the configuration says nothing."""
 
 
 NAMED: dict[str, tuple[dict[str, float | None], Callable[[Tensor], Tensor]]] = {
@@ -400,7 +409,7 @@ for _key in ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_ca
 for _key in ("logit_scale", "logits_scaling", "lm_head_multiplier"):
     NAMED[f"the divisor {_key}"] = {_key: 8.0}, lambda x: x / 8
     NAMED[f"the factor {_key}"] = {_key: 0.25}, lambda x: x * 0.25
-"""A configuration, and what a model with it does to its logits."""
+"""Keys of a configuration, and the change of the logits by a model with them."""
 
 
 @given(
@@ -422,9 +431,9 @@ def falsify_rescaled_logits_are_formed_in_chunks(
 def _assert_rescaled_in_chunks(
     subject: Any, seed: int, change: str, changed: tuple[str, ...], weights: Weights, *, bias: bool, dtype: str
 ) -> None:
-    """Assert the results of a window of models whose configuration names what they do, and that no line is written.
+    """Assert the oracle's results and no notice, for a change of logits that the configuration names.
 
-    The configuration of the teacher is one of text within another one.
+    The configuration of the teacher is nested, as in models of text and images.
     """
     student, teacher, lines = Tiny(seed, bias=bias), Tiny(seed + 1), list[str]()
     for name in changed:
@@ -442,8 +451,8 @@ def _assert_rescaled_in_chunks(
     assert_equal(f"{case}: lines", lines, [])
     assert_gradients(case, student, expected, ALLOWED[dtype])
     for name in sums.keys() & expected.sums.keys() if dtype == "float64" else ():
-        apart, wanted = abs(float(sums[name]) - expected.sums[name]), expected.sums[name]
-        assert apart <= EXACT * max(abs(wanted), 1.0), f"{case}: {name} is {sums[name]}; expected {wanted}"
+        error, wanted = abs(float(sums[name]) - expected.sums[name]), expected.sums[name]
+        assert error <= EXACT * max(abs(wanted), 1.0), f"{case}: {name} is {sums[name]}; expected {wanted}"
 
 
 def _model_of_transformers(name: str, seed: int) -> Any:
@@ -471,7 +480,7 @@ def _model_of_transformers(name: str, seed: int) -> Any:
 @example(name="Granite", seed=0)
 @example(name="Cohere", seed=0)
 def falsify_models_of_transformers_are_rescaled(subject: Any, name: str, seed: int) -> None:
-    """The oracle is autograd through the logits that the models themselves return."""
+    """Compare with autograd through the logits that the models of transformers return."""
     student, teacher = (_model_of_transformers(name, seed + k) for k in range(2))
     batches, lines = batches_of(seed, [(3, 5), (2, 7)]), list[str]()
     expected = oracle(student, teacher, batches, USUAL)
@@ -489,9 +498,10 @@ def falsify_models_of_transformers_are_rescaled(subject: Any, name: str, seed: i
 def falsify_changed_logits_are_formed_by_the_model(
     subject: Any, seed: int, change: str, changed: str, named: dict[str, float]
 ) -> None:
-    """Weights are small, so that a cap changes the logits by less than float32 rounding at first.
+    """Change the logits in a way that the configuration does not name.
 
-    named: what the configuration says, which is not what the model does.
+    Weights are small, so that a cap changes the logits by less than a rounding error of float32. named: keys of the
+    configuration, which do not describe the change.
     """
     (student, teacher), lines = _pair(seed), list[str]()
     model: Any = {"student": student, "teacher": teacher}[changed]
@@ -503,8 +513,9 @@ def falsify_changed_logits_are_formed_by_the_model(
     expected = oracle(student, teacher, batches, USUAL)
     window(subject, student, teacher, batches, USUAL, rows=3, note=lines.append)
     assert_gradients(f"{change} of the {changed}", student, expected, EXACT)
-    notices = [line.startswith(f"the {changed} forms the logits of all tokens at once") for line in lines]
-    assert notices == [True], f"{change} of the {changed}: the lines are {lines}; expected one that names it"
+    words = f"the {changed} forms the logits of all tokens at once"
+    is_expected = [line.startswith(words) for line in lines] == [True]
+    assert is_expected, f"{change} of the {changed}: the lines are {lines}; expected one that begins with {words!r}"
 
 
 class Twice(Tiny):
@@ -517,23 +528,23 @@ class Twice(Tiny):
 
 
 class Scaled(nn.Linear):
-    """An output layer that is no plain matrix product."""
+    """An output layer whose result is twice the matrix product."""
 
     def forward(self, input: Tensor) -> Tensor:
-        return Scaled.doubled(self, input)
+        return Scaled.twice(self, input)
 
     @staticmethod
-    def doubled(layer: nn.Linear, input: Tensor) -> Tensor:
+    def twice(layer: nn.Linear, input: Tensor) -> Tensor:
         return nn.Linear.forward(layer, input) * 2
 
 
 def falsify_other_output_layers_are_left_alone(subject: Any) -> None:
-    """Models that use their layer twice, have another one or none: gradients are theirs, and a line says so."""
+    """Train models whose output layer is applied twice, missing, of another class, hooked, or patched."""
     none, other, hooked, patched = Tiny(3), Tiny(4), Tiny(5), Tiny(6)
     none.get_output_embeddings = lambda: None
     other.head = Scaled(4, V, bias=False)
     hooked.head.register_forward_hook(lambda layer, inputs, output: output * 2)
-    patched.head.forward = MethodType(Scaled.doubled, patched.head)  # as the hooks of accelerate do
+    patched.head.forward = MethodType(Scaled.twice, patched.head)  # as the hooks of accelerate do
     students = {"twice": Twice(2), "none": none, "other": other, "hooked": hooked, "a forward of its own": patched}
     for name, student in students.items():
         (_, teacher), batches, lines = _pair(0), batches_of(0, [(3, 5)]), list[str]()

@@ -1,4 +1,7 @@
-"""Attacks on the numbers of saved models, their identity and cache, and on the refusal of unfit models."""
+"""Attacks on the evaluation of saved models: metrics, identity, cache of model outputs, and refusals.
+
+The identity of an evaluation is the digest of everything that its metrics depend on.
+"""
 
 import itertools
 import json
@@ -23,8 +26,7 @@ from falsifiers.support.assertions import assert_equal, refusal
 from falsifiers.support.oracles import assert_close, assert_refused
 from falsifiers.support.ranks import run_ranks
 from falsifiers.support.runs import flip, reconfigure, run, scratch, small
-from falsifiers.teacher_outputs.falsify_outputs import expected as divergence
-from falsifiers.teacher_outputs.falsify_outputs import written
+from falsifiers.teacher_outputs.falsify_outputs import expected_divergence, written
 from reference_trainer import MetricSum, SettingError, Settings, TrainerError
 from reference_trainer.pipeline import distill
 from reference_trainer.pipeline.checkpoint_list import export_checkpoint
@@ -41,6 +43,7 @@ TEXT = bytes(range(TOKENS)) * 4
 def falsify_numbers_are_those_of_the_logits(
     subject: Any, device: str, text: bytes, length: int, batch_size: int, compared: bool, whole: bool
 ) -> None:
+    """Evaluate a model and a checkpoint. compared: with a teacher. whole: all of the text, or its last tenth."""
     with scratch() as directory:
         paths, teacher = [model(directory, 1), checkpoint(directory, 2)], model(directory, 3) if compared else None
         settings = chosen(directory, text, batch_size=batch_size, device=device, length=length, teacher=teacher)
@@ -53,31 +56,34 @@ def falsify_numbers_are_those_of_the_logits(
         for metric, total in expected.items():
             case = f"{metric} of {entry.path.name} over {'the whole' if whole else 'a tenth'} of {len(text)} bytes"
             assert_equal(f"tokens of {case}", entry.sums[metric].count, rows[:, 1:].numel())
-            # Logits in float32 are off by less than 1e-5 nats a byte.
+            # The error of logits in float32 is below 1e-5 nats a byte.
             allowed = 1e-5 * rows[:, 1:].numel()
             assert_close(case, entry.sums[metric].sum, total, allowed, "the sum over scored bytes")
 
 
-OF_RUNS = [{"length": 9, "accept_depth": 2}, {"documents": "pack", "separator": "^"}, {"dtype": "bfloat16"}]
-"""Settings by which runs evaluate."""
+RUN_SETTINGS = [{"length": 9, "accept_depth": 2}, {"documents": "pack", "separator": "^"}, {"dtype": "bfloat16"}]
+"""Settings of runs that change their evaluation."""
 
 
-@given(of_run=st.sampled_from(OF_RUNS))
+@given(of_run=st.sampled_from(RUN_SETTINGS))
 def falsify_numbers_of_a_run_are_found_again(subject: Any, of_run: dict[str, Any]) -> None:
+    """Evaluate the model of a run, its last checkpoint and an export of it, with the settings in their manifests."""
     with scratch() as directory:
         settings = small(directory, out=directory / "out", save_every=1, **of_run)
-        ended = run(distill, settings)
+        result = run(distill, settings)
         (directory / "teacher").mkdir()
-        save_decoder(ended.teacher, directory / "teacher", {})
+        save_decoder(result.teacher, directory / "teacher", {})
         paths = [directory / "exported", directory / "out", directory / "out" / "checkpoints" / "student-latest"]
         export_checkpoint(directory / "out", "latest", paths[0])
         options = {"data": settings.data.path, "device": "cpu", "teacher": directory / "teacher"}
-        seen = subject.evaluate_saved(paths, subject.settings_of_run([directory / "missing", *paths], options))
+        evaluation = subject.evaluate_saved(paths, subject.settings_of_run([directory / "missing", *paths], options))
         identity = json.loads((paths[1] / "manifest.json").read_text())["evaluation"]
-    assert_equal(f"{of_run}: the identity of the evaluation", seen.config.in_json(), identity)
-    for entry in seen.models:
-        for metric, total in entry.sums.items():
-            assert_equal(f"{of_run}: {metric} of {entry.path.name}", total, ended.held_back[metric])
+    assert_equal(f"{of_run}: the identity of the evaluation", evaluation.config.in_json(), identity)
+    assert_equal(f"{of_run}: evaluated models", [entry.path for entry in evaluation.models], paths)
+    for entry in evaluation.models:
+        # A run has more metrics: those that depend on its temperature and weights.
+        expected = {name: result.held_back[name] for name in {"hard_loss", *entry.sums}}
+        assert_equal(f"{of_run}: sums of {entry.path.name}", entry.sums, expected)
 
 
 TEXT_RUN = {"length": 9, "documents": "pad", "separator": "^", "dtype": "bfloat16", "share_vocabulary": "pad"}
@@ -88,7 +94,7 @@ CHATS |= {"lora": 2, "lora_options": '{"lora_alpha": 3}', "turns": "last", "chat
 CHATS |= {"template_options": '{"brief": true}'}
 PARTS = {"parts": "module:Class", "arguments": '{"a": 1}', "data": "data.bin", "teacher": "their", "temperature": 3.0}
 ATTEMPT: dict[str, Any] = {"batch_size": 5, "threads": 3, "out": "elsewhere", "save_every": 2}
-"""Settings of runs: those by which their models are evaluated, and others."""
+"""Settings of a run that do not change how its models are evaluated."""
 CHOSEN: dict[str, dict[str, Any]] = {"nothing": {}, "length": {"length": 4}, "data": {"data": "other"}}
 CHOSEN |= {"student": {"student": "another"}, "parts": {"parts": "other:Other"}, "outputs": {"teacher_outputs": "o"}}
 
@@ -105,7 +111,11 @@ CHOSEN |= {"student": {"student": "another"}, "parts": {"parts": "other:Other"},
 def falsify_settings_of_an_evaluation_are_those_of_the_run(
     subject: Any, of_run: dict[str, Any], kind: str, name: str
 ) -> None:
-    """The first directory has no manifest. A whole model of chats has its tokenizer and template beside it."""
+    """Take settings that are not chosen from the manifest of the first model that has one.
+
+    of_run: settings of the run that wrote the model. kind: a whole model has no adapter (`lora`), and its tokenizer and
+    chat template beside it. name: the settings that are chosen for the evaluation.
+    """
     if kind == "whole model":
         of_run = {key: value for key, value in of_run.items() if not key.startswith("lora")}
     recorded, wanted = Settings(**of_run, **ATTEMPT).json_values(), CHOSEN[name]
@@ -114,15 +124,16 @@ def falsify_settings_of_an_evaluation_are_those_of_the_run(
         path = directory / "model"
         path.mkdir()
         (path / "manifest.json").write_text(json.dumps({"sha256": "digest", **manifest}))
-        seen = subject.settings_of_run([directory, path], wanted).flat()
+        actual = subject.settings_of_run([directory, path], wanted).flat()
     expected = of_run | ({"save_every": ATTEMPT["save_every"]} if "parts" in of_run else {})
     if kind == "whole model" and "student" in of_run:
         expected |= {"student": str(path), "chat_template": None}
-    replaced = {"student": ("student", "parts"), "parts": ("student", "parts"), "data": ["eval_data"]}
-    dropped = (replaced | {"outputs": ["teacher"]}).get(name, ())
-    expected = Settings(**{key: value for key, value in expected.items() if key not in dropped} | wanted).flat()
-    wrong = {key: (value, expected[key]) for key, value in seen.items() if value != expected[key]}
-    assert not wrong, f"{kind} of a run with {of_run}, {name} chosen: seen and expected settings are {wrong}"
+    # Settings of the run that a chosen setting excludes.
+    excluded_by = {"student": ("student", "parts"), "parts": ("student", "parts"), "data": ["eval_data"]}
+    excluded = (excluded_by | {"outputs": ["teacher"]}).get(name, ())
+    expected = Settings(**{key: value for key, value in expected.items() if key not in excluded} | wanted).flat()
+    wrong = {key: (value, expected[key]) for key, value in actual.items() if value != expected[key]}
+    assert not wrong, f"{kind} of a run with {of_run}, {name} chosen: (actual, expected) settings are {wrong}"
 
 
 @given(
@@ -130,57 +141,59 @@ def falsify_settings_of_an_evaluation_are_those_of_the_run(
     rows=st.sampled_from([{}, {"documents": "pack", "separator": "^"}]),
 )
 def falsify_stored_outputs_stand_for_their_teacher(subject: Any, top_k: int | None, rows: dict[str, Any]) -> None:
-    """The teacher is removed before its outputs are read; outputs of the next text are refused."""
+    """Evaluate with stored outputs after the teacher was removed; they are refused for another text or length."""
     with scratch() as directory:
         settings = small(directory, out=directory / "out", **rows)
-        ended = run(distill, settings)
+        result = run(distill, settings)
         teacher = directory / "teacher"
         teacher.mkdir()
-        save_decoder(ended.teacher, teacher, {})
+        save_decoder(result.teacher, teacher, {})
         options: dict[str, Any] = {"data": settings.data.path, "device": "cpu"}
 
-        def evaluated(cache: Path | None = None, **others: Any) -> Any:
+        def evaluate(cache: Path | None = None, **others: Any) -> Any:
             paths = [directory / "out"]
             return subject.evaluate_saved(paths, subject.settings_of_run(paths, others), cache=cache)
 
-        live = evaluated(**options, teacher=teacher)
+        live = evaluate(**options, teacher=teacher)
         outputs = written(directory, "outputs", top_k=top_k, teacher=teacher, **rows)
         warmer = written(directory, "warmer", top_k=top_k, teacher=teacher, **rows, temperature=4.0)
         shutil.rmtree(teacher)
         options["teacher_outputs"] = outputs
-        stored, report = evaluated(**options), subject.report(evaluated(**options))["teacher"]
-        for path in (outputs, warmer):  # which share a cache
-            kept, again = (evaluated(cache, **options | {"teacher_outputs": path}) for cache in (directory / "c", None))
-            assert_equal(f"sums from a cache, of {path.name}", kept.models[0].sums, again.models[0].sums)
+        stored, report = evaluate(**options), subject.report(evaluate(**options))["teacher"]
+        for path in (outputs, warmer):  # Both use one cache, which must not confuse them.
+            pair = [evaluate(cache, **options | {"teacher_outputs": path}) for cache in (directory / "c", None)]
+            assert_equal(f"sums of {path.name} with a cache", *(evaluation.models[0].sums for evaluation in pair))
         text = settings.data.path.read_bytes()
         for kind, change in {"length was": {"length": 9}, "data_sha256 was": {}}.items():
             if not change:
                 settings.data.path.write_bytes(text[1:] + text[:1])
-            assert_refused(kind, partial(evaluated, **options, **change), kind, kind=SettingError)
+            assert_refused(kind, partial(evaluate, **options, **change), kind, kind=SettingError)
     case = f"{rows or 'sequences'} and {top_k or 'all'} tokens"
-    described = {"path": str(outputs), "sha256": live.teacher.digest, "outputs_sha256": stored.outputs.sha256}
-    described["temperature"] = None if top_k is None else 2.0
-    assert_equal(f"the teacher of {case}", report, described)
-    (seen,), (expected,) = stored.models, live.models
+    entry = {"path": str(outputs), "sha256": live.teacher.digest, "outputs_sha256": stored.outputs.sha256}
+    entry["temperature"] = None if top_k is None else 2.0
+    assert_equal(f"the teacher in the report of {case}", report, entry)
+    (actual,), (expected,) = stored.models, live.models
     names = expected.sums.keys() if top_k is None else {"hard_loss", "token_accuracy", "soft_loss"}
-    assert_equal(f"metrics of {case}", seen.sums.keys(), names)
+    assert_equal(f"metrics of {case}", actual.sums.keys(), names)
     totals = {name: total.sum for name, total in expected.sums.items()}
     if top_k is not None and not rows:
         tokens = cases.rows_of(torch.tensor(list(text[len(text) * 9 // 10 :])), settings.data.length)
-        ours, theirs = (model(tokens)[:, :-1].detach().double() for model in (ended.student, ended.teacher))
-        totals["soft_loss"] = float(divergence("forward_kl", ours, theirs, top_k, 2.0))
-    for name in seen.sums.keys() & totals.keys():
+        student, teacher = (model(tokens)[:, :-1].detach().double() for model in (result.student, result.teacher))
+        totals["soft_loss"] = float(expected_divergence("forward_kl", student, teacher, top_k, 2.0))
+    for name in actual.sums.keys() & totals.keys():
         count = expected.sums["hard_loss"].count
-        assert_equal(f"tokens of {name} of {case}", seen.sums[name].count, count)
-        assert_close(f"{name} of {case}", seen.sums[name].sum, totals[name], 1e-5 * count, "the sum over scored bytes")
+        assert_equal(f"tokens of {name} of {case}", actual.sums[name].count, count)
+        total = actual.sums[name].sum
+        assert_close(f"{name} of {case}", total, totals[name], 1e-5 * count, "the sum over scored bytes")
 
 
 def falsify_as_much_is_evaluated_as_in_a_run(subject: Any) -> None:
-    text = bytes(range(TOKENS)) * 17_000  # a tenth of it is held back: more is held back than a run evaluates
+    text = bytes(range(TOKENS)) * 17_000  # its last tenth is longer than the 2^16 bytes that a run evaluates
     with scratch() as directory:
         settings = chosen(directory, text, length=257, batch_size=64)
-        (seen,) = subject.evaluate_saved([model(directory, 1)], settings).models
-    assert_equal(f"evaluated of {len(text) // 10} bytes", seen.sums["hard_loss"].count, (2**16 - 1) // 256 * 256)
+        (entry,) = subject.evaluate_saved([model(directory, 1)], settings).models
+    count = entry.sums["hard_loss"].count
+    assert_equal(f"predicted bytes of {len(text) // 10} held-back ones", count, (2**16 - 1) // 256 * 256)
 
 
 @given(
@@ -198,27 +211,29 @@ def falsify_report_has_every_number(
     with scratch() as directory:
         rows = {"documents": documents, "dtype": dtype}
         settings = chosen(directory, teacher=model(directory, 3) if compared else None, **rows)
-        seen = subject.evaluate_saved([model(directory, 1)], settings, whole=whole)
-        models = [replace(seen.models[0], sums={"hard_loss": MetricSum(4 * loss, 4)}) for loss in losses]
-        seen = replace(seen, models=models)
-        report = json.loads(json.dumps(subject.report(seen), allow_nan=False))
+        evaluation = subject.evaluate_saved([model(directory, 1)], settings, whole=whole)
+        # Models with one digest and the drawn losses, one of them above the limit of a perplexity.
+        models = [replace(evaluation.models[0], sums={"hard_loss": MetricSum(4 * loss, 4)}) for loss in losses]
+        evaluation = replace(evaluation, models=models)
+        report = json.loads(json.dumps(subject.report(evaluation), allow_nan=False))
     teacher = {"path": str(directory / "model-3"), "sha256": weights_digest(decoder(3))} if compared else None
-    text = {"name": str(directory / "text"), "sha256": seen.text.digest, "part": "whole" if whole else "held back"}
+    text = {"name": str(directory / "text"), "sha256": evaluation.text.digest}
+    text["part"] = "whole" if whole else "held back"
     expected: dict[str, Any] = {"schema": "reference-trainer/evaluation/1", "text": text, "teacher": teacher}
     expected |= {"length": 3, "device": "cpu", **rows}
     assert_equal("the report", {name: report[name] for name in expected}, expected)
     assert_equal("the version", report["versions"]["torch"], torch.__version__)
-    conditions, head, *lines = subject.table(seen)
+    conditions, head, *lines = subject.table(evaluation)
     kinds = {None: "sequences of 3", "pad": "padded documents of at most 3", "pack": "packed documents of at most 3"}
     words = f"{text['name']} ({text['part']}): 4 bytes in {kinds[documents]}{', in bfloat16' * (dtype == 'bfloat16')}"
     words += f", against {teacher['path']}" if teacher else ""
-    assert_equal("the line of the conditions", conditions, words)
+    assert_equal("the first line of the table", conditions, words)
     for loss, entry, line in zip(losses, report["models"], lines, strict=True):
         sums = {"hard_loss": {"sum": 4 * loss, "count": 4}}
         metrics = {"hard_loss": loss, "student_perplexity": math.exp(min(loss, 20))}
-        wanted = {"path": str(directory / "model-1"), "sha256": seen.models[0].digest, "sums": sums, "metrics": metrics}
-        assert_equal("an entry", {name: entry[name] for name in wanted}, wanted)
-        assert len(line.split()) == len(head.split()), f"under {head!r} stands {line!r}"
+        wanted = {"path": str(directory / "model-1"), "sha256": models[0].digest, "sums": sums, "metrics": metrics}
+        assert_equal("an entry of the report", {name: entry[name] for name in wanted}, wanted)
+        assert_equal(f"columns of the line {line!r} under {head!r}", len(line.split()), len(head.split()))
         cells = [cell for cell in line.split()[1:] if cell != "-"]
         assert_equal("a line of the table", cells, [f"{value:.6g}" for value in metrics.values()])
 
@@ -234,12 +249,15 @@ def falsify_report_has_every_number(
 def falsify_models_beside_an_unfit_one_are_evaluated(
     subject: Any, unfit: list[bool], threads: int | None, variable: str | None
 ) -> None:
-    """variable: OMP_NUM_THREADS, which torch has read, or has chosen 2 threads without it."""
-    tables, errors, before, used = list[list[str]](), list[Exception](), torch.get_num_threads(), set[int]()
+    """Evaluate models, some of them missing, in a process in which torch uses 2 threads.
 
-    def done(evaluation: Any) -> None:
+    unfit: whether each model is missing. threads: the setting. variable: OMP_NUM_THREADS.
+    """
+    tables, errors, before, counts = list[list[str]](), list[Exception](), torch.get_num_threads(), set[int]()
+
+    def record(evaluation: Any) -> None:
         tables.append(subject.table(evaluation))
-        used.add(torch.get_num_threads())
+        counts.add(torch.get_num_threads())
 
     torch.set_num_threads(2)
     try:
@@ -247,62 +265,64 @@ def falsify_models_beside_an_unfit_one_are_evaluated(
             paths = [directory / f"missing-{n}" if bad else model(directory, n) for n, bad in enumerate(unfit)]
             environment = {} if variable is None else {"OMP_NUM_THREADS": variable}
             settings = chosen(directory, threads=threads)
-            subject.evaluate_saved(paths, settings, on_result=done, on_error=errors.append, environment=environment)
+            subject.evaluate_saved(paths, settings, on_result=record, on_error=errors.append, environment=environment)
         after = torch.get_num_threads()
     finally:
         torch.set_num_threads(before)
     expected = threads or int(variable or 1)
     case = f"threads {threads}, {environment}, 2 before: threads of an evaluation, and after it"
-    assert_equal(case, (used, after), (set() if all(unfit) else {expected}, 2))
+    assert_equal(case, (counts, after), (set() if all(unfit) else {expected}, 2))
     fit = [str(path) for path, bad in zip(paths, unfit, strict=True) if not bad]
     assert_equal("evaluated models", [rows[-1].split()[0] for rows in tables], fit)
-    assert all(rows[:-1] == tables[-1][: len(rows) - 1] for rows in tables), f"a line of the table changes: {tables}"
-    assert len(errors) == sum(unfit), f"{sum(unfit)} models are missing, and the errors are {errors}"
+    assert all(rows[:-1] == tables[-1][: len(rows) - 1] for rows in tables), f"lines of the table change: {tables}"
+    assert len(errors) == sum(unfit), f"{sum(unfit)} models are missing; the errors are {errors}, expected one for each"
 
 
-def _flipped(path: Path) -> Path:
+def _flip_largest(path: Path) -> Path:
     """Change a byte of the largest file, in its last tensor, and return the path."""
     flip(max(path.iterdir(), key=lambda file: file.stat().st_size), -2)
     return path
 
 
-def _of_another_package(directory: Path) -> Path:
+def _other_checkpoint(directory: Path) -> Path:
+    """Save a checkpoint whose student is not a model of the trainer."""
     content = Manifest(run_id="student", step=1, conditions={}, state={})
     return save_checkpoint(directory, content, {"student.w": torch.ones(2)})
 
 
-def _unfinished(directory: Path) -> Path:
+def _unfinished_run(directory: Path) -> Path:
+    """Return the output directory of a run that has a checkpoint only."""
     checkpoint(directory / "run" / "checkpoints", 1)
     return directory / "run"
 
 
-WRONG: dict[str, tuple[Callable[[Path], Path], Callable[[Path], dict[str, Any]], str]] = {
-    "a changed model": (lambda d: _flipped(model(d, 1)), lambda d: {}, "model-1"),
-    "a changed checkpoint": (lambda d: _flipped(checkpoint(d, 1)), lambda d: {}, "student-step1"),
-    "a checkpoint of an own model": (_of_another_package, lambda d: {}, "no student of reference_trainer"),
+UNFIT: dict[str, tuple[Callable[[Path], Path], Callable[[Path], dict[str, Any]], str]] = {
+    "a changed model": (lambda d: _flip_largest(model(d, 1)), lambda d: {}, "model-1"),
+    "a changed checkpoint": (lambda d: _flip_largest(checkpoint(d, 1)), lambda d: {}, "student-step1"),
+    "a checkpoint of an own model": (_other_checkpoint, lambda d: {}, "no student of reference_trainer"),
     "a directory that is missing": (lambda d: d / "missing", lambda d: {}, "missing"),
     "too few tokens": (lambda d: model(d, 1, TOKENS - 1), lambda d: {}, "byte 39, and "),
     "logits that are not finite": (lambda d: model(d, 1, broken=True), lambda d: {}, "model-1"),
     "a large teacher": (lambda d: model(d, 1), lambda d: {"teacher": model(d, 2, TOKENS + 1)}, "in the evaluation of"),
-    "a run without a model": (lambda d: _unfinished(d), lambda d: {}, "did you mean"),
-    "its checkpoints": (lambda d: _unfinished(d) / "checkpoints", lambda d: {}, "run/checkpoints/student-latest?"),
+    "a run without a model": (lambda d: _unfinished_run(d), lambda d: {}, "did you mean"),
+    "its checkpoints": (lambda d: _unfinished_run(d) / "checkpoints", lambda d: {}, "run/checkpoints/student-latest?"),
     "less than a sequence": (lambda d: model(d, 1), lambda d: {"length": 9}, "at least 81"),
 }
-"""What is evaluated, with settings, and a word of the refusal."""
+"""A path to evaluate, settings of the evaluation, and words of the refusal."""
 
 
 def falsify_unfit_model_has_no_numbers(subject: Any) -> None:
-    for kind, (make, settings_of, word) in WRONG.items():
+    for kind, (make, settings_of, word) in UNFIT.items():
         with scratch() as directory:
             paths = [model(directory, 9), make(directory)]
             call = partial(subject.evaluate_saved, paths, chosen(directory, **settings_of(directory)))
             try:
-                call()
-            except TrainerError as error:  # a command prints its notes too
+                evaluation = call()
+            except TrainerError as error:  # a command prints the notes too
                 message = "; ".join([str(error), *getattr(error, "__notes__", [])])
-                assert word in message, f"{kind}: the message does not contain {word!r}: {message}"
+                assert word in message, f"{kind}: the message is {message!r}; expected it to contain {word!r}"
             else:
-                raise AssertionError(f"{kind}: expected a TrainerError")
+                raise AssertionError(f"{kind}: expected a TrainerError; evaluated {evaluation.models}")
 
 
 IDENTITY = {"data": "a", "length": 3}
@@ -318,7 +338,7 @@ def falsify_entry_is_produced_once(subject: Any, ranks: int) -> None:
             def produce(place: Path) -> None:
                 (productions / str(rank)).touch()
                 (place / "half").write_text("half")
-                time.sleep(0.2)  # so that the others ask meanwhile
+                time.sleep(0.2)  # so that the other processes request the entry meanwhile
                 (place / "value").write_text(str(rank))
 
             entry = subject.produce_once(cache, "kind", IDENTITY, produce)
@@ -327,12 +347,12 @@ def falsify_entry_is_produced_once(subject: Any, ranks: int) -> None:
         contents = run_ranks(ranks, work)
         producing = sorted(path.name for path in productions.iterdir())
         assert len(producing) == 1, f"of {ranks} processes, {producing} produce the entry; expected one"
-        assert len(set(contents)) == 1, f"{ranks} processes have {contents}"
-        assert len(_entries(cache)) == 1, f"{ranks} processes left {_entries(cache)}"
+        assert contents == [f"half {producing[0]}"] * ranks, f"{ranks} processes read {contents}; expected one content"
+        assert len(_entries(cache)) == 1, f"{ranks} processes left the entries {_entries(cache)}; expected one"
 
 
 def _entries(cache: Path) -> dict[str, int]:
-    """Return the time of each entry of a cache."""
+    """Return the modification time of each entry of a cache, in ns."""
     return {path.name: path.stat().st_mtime_ns for path in cache.iterdir() if not path.name.endswith(".lock")}
 
 
@@ -373,13 +393,12 @@ def falsify_damaged_entry_is_produced_again(subject: Any) -> None:
         (cache / f".{entry.name}.partial-killed").mkdir()
         before = _entries(cache)
         message = refusal(partial(subject.produce_once, cache, "kind", {"data": "c"}, fail), ValueError)
-        assert_equal(
-            "the failure, and entries after it", (message, _entries(cache).keys()), ("on purpose", before.keys())
-        )
+        assert_equal("the error of a production", message, "on purpose")
+        assert_equal("entries after a failed production", _entries(cache).keys(), before.keys())
         cache = cache.rename(directory / "moved")
         moved = subject.produce_once(cache, "kind", IDENTITY, produce)
         assert_equal("a moved entry, and productions", (moved.parent, len(productions)), (cache, 2 + len(DAMAGE)))
-        # What a process that was killed has left is removed by the next production.
+        # The next production removes partial entries of killed processes.
         (moved / "value").unlink()
         subject.produce_once(cache, "kind", IDENTITY, produce)
         assert_equal("partial entries", list(cache.glob(".*partial*")), [])
@@ -388,33 +407,37 @@ def falsify_damaged_entry_is_produced_again(subject: Any) -> None:
 @given(order=st.permutations(range(4)), again=st.integers(0, 3), room=st.integers(1, 3))
 @example(order=(0, 1, 2, 3), again=0, room=1)
 def falsify_entries_used_last_are_kept(subject: Any, order: Sequence[int], again: int, room: int) -> None:
-    """order: entries by their use an hour ago; again: the entry that is used now; room: entries that fit."""
+    """Use four entries, one of them again, and limit the size of the cache.
 
-    def used(number: int) -> Any:
+    order: the order in which the entries are used, an hour ago. again: the entry that is used now. room: the number of
+    entries that fit.
+    """
+
+    def use(number: int) -> Any:
         return subject.used_entry(cache, "kind", {"number": number}, lambda place: (place / "value").write_text("x"))
 
-    def left() -> list[int]:
+    def remaining() -> list[int]:
         return sorted(number for number, entry in entries.items() if entry.exists())
 
     with scratch() as directory:
         cache, entries = directory / "cache", dict[int, Path]()
         for turn, number in enumerate(order):
-            with used(number) as entries[number]:
+            with use(number) as entries[number]:
                 pass
             for path in (entries[number] / "manifest.json", entries[number]):
                 os.utime(path, (time.time() - 3600 + turn,) * 2)
-        with used(again):
+        with use(again):
             pass
         size = sum(file.stat().st_size for file in entries[again].iterdir())
         subject.keep_within(cache, "kind", room * size)
-        last = [number for number in order if number != again] + [again]
-        case = f"of entries used in the order {last}, {room} fit"
-        assert_equal(f"{case}: entries left", left(), sorted(last[-room:]))
-        with used(again):
+        by_use = [number for number in order if number != again] + [again]
+        case = f"of entries used in the order {by_use}, {room} fit"
+        assert_equal(f"{case}: remaining entries", remaining(), sorted(by_use[-room:]))
+        with use(again):
             subject.keep_within(cache, "kind", 0)
-            assert_equal(f"{case}; no room while {again} is in use: entries left", left(), [again])
+            assert_equal(f"{case}; a limit of 0 while {again} is in use: remaining entries", remaining(), [again])
         subject.keep_within(cache, "kind", 0)
-        assert_equal(f"{case}; no room: entries left", left(), [])
+        assert_equal(f"{case}; a limit of 0: remaining entries", remaining(), [])
 
 
 @given(compared=st.booleans())
@@ -427,12 +450,12 @@ def falsify_cached_evaluation_is_that_in_memory(subject: Any, compared: bool) ->
             settings = chosen(directory, text, batch_size=batch_size, **options)
             return [entry.sums for entry in subject.evaluate_saved(paths, settings, **where).models]
 
-        in_memory, filled = sums(), sums(cache=cache)
-        stamps, cache = _entries(cache), cache.rename(directory / "moved")
-        again = sums(batch_size=1, cache=cache)
-        assert in_memory == filled == again, f"in memory {in_memory}; first {filled}; then {again}"
-        assert len(stamps) == 2, f"two models have the entries {stamps}"
-        assert_equal("entries after a second evaluation", _entries(cache), stamps)
+        in_memory, first = sums(), sums(cache=cache)
+        entries, cache = _entries(cache), cache.rename(directory / "moved")
+        second = sums(batch_size=1, cache=cache)
+        assert in_memory == first == second, f"sums are {first}, then {second} with a cache; {in_memory} without"
+        assert len(entries) == 2, f"two models have the entries {entries}; expected one each"
+        assert_equal("entries after a second evaluation", _entries(cache), entries)
         for name, value in {"versions": {"torch": "another"}, "device_name": "another"}.items():
             with mock.patch.object(subject, name, return_value=value):
                 before = len(_entries(cache))
@@ -440,7 +463,7 @@ def falsify_cached_evaluation_is_that_in_memory(subject: Any, compared: bool) ->
             assert_equal(f"new entries with another {name}", len(_entries(cache)) - before, len(paths))
         edited = sums(TEXT[::-1], cache=cache)
         assert_equal("sums of a text that was edited in place", edited, sums(TEXT[::-1]))
-    assert edited != in_memory, "a text that was edited in place has the old sums"
+    assert edited != in_memory, f"the sums are {edited} before and after the text was edited in place"
 
 
 WORDS = st.one_of(st.none(), st.text(max_size=3), st.sampled_from(["a", "a|b", "b", 'a","', "None"]))
@@ -448,24 +471,24 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {"length": st.integers(2, 9), "accep
 VALUES["top_k"] = st.one_of(st.none(), st.integers(1, 9))
 JOINED = [{"data": "a|", "documents": "b"}, {"data": "a", "documents": "|b"}]
 SPLIT = [{"own": "x|y", "part": "z"}, {"own": "x", "part": "y|z"}]
-"""Values whose texts are the same if they are joined."""
+"""Pairs of values that are equal if their texts are joined."""
 
 
 @given(data=st.data())
 def falsify_each_field_changes_the_digest(subject: Any, data: st.DataObject) -> None:
     names = [field.name for field in fields(subject.EvalConfig)]
-    assert len(names) == 16, f"an identity has the fields {names}"
+    assert len(names) == 16, f"an identity has the {len(names)} fields {names}; expected 16"
     drawn = {name: data.draw(VALUES.get(name, WORDS), label=name) for name in names}
     config = subject.EvalConfig(**drawn)
-    assert config.digest == replace(config).digest, f"equal identities {drawn} have two digests"
+    assert config.digest == replace(config).digest, f"two equal identities {drawn} have different digests"
     for name in names:
         other = data.draw(VALUES.get(name, WORDS), label=name)
-        same = replace(config, **{name: other}).digest == config.digest
-        assert same == (other == drawn[name]), f"{name} {other!r} has the digest of {drawn}"
-    for one, two in (JOINED, SPLIT):
-        digests = {replace(config, **values).digest for values in (one | {"dtype": ""}, two | {"dtype": ""})}
-        assert len(digests) == 2, f"{one} and {two} have one digest"
-    assert config.in_json()["sha256"] == config.digest, "the digest in JSON is another"
+        is_equal = replace(config, **{name: other}).digest == config.digest
+        assert_equal(f"with {name} {other!r} in {drawn}, equal digests", is_equal, other == drawn[name])
+    for first, second in (JOINED, SPLIT):
+        digests = {replace(config, **values, dtype="").digest for values in (first, second)}
+        assert len(digests) == 2, f"{first} and {second} have one digest: {digests}"
+    assert_equal("digest in JSON", config.in_json()["sha256"], config.digest)
 
 
 def falsify_identity_is_of_contents(subject: Any) -> None:
@@ -485,7 +508,7 @@ def falsify_identity_is_of_contents(subject: Any) -> None:
             arguments = json.dumps({"tokenizer": tokenizer, "chat_template": template})
             return digest(parts="falsifiers.evaluation.cases:Tokenized", arguments=arguments)
 
-        same = {"batch_size": digest(batch_size=7), "a path": digest(data=copy), "seed": digest(seed=3, lr=0.5)}
+        unchanged = {"batch_size": digest(batch_size=7), "a path": digest(data=copy), "seed": digest(seed=3, lr=0.5)}
         digests = {
             "the settings": digest(),
             "the text in place": digest(TEXT[::-1]),
@@ -504,11 +527,13 @@ def falsify_identity_is_of_contents(subject: Any) -> None:
             "layers at last": scaled(1.0, feature_weight_end=0.5, feature_layers="0:1"),
             **{f"tokenizer and template {pair}": tokenized(*pair) for pair in (("a", "a"), ("b", "a"), ("a", "b"))},
         }
-        alone = digest(teacher=None, accept_depth=2, share_vocabulary="pad")
-    assert set(same.values()) == {digests["the settings"]}, f"of {list(same)}, one changes the identity"
-    twins = [f"{a} and {b}" for a, b in itertools.combinations(digests, 2) if digests[a] == digests[b]]
-    assert_equal("settings with one identity", twins, [])
-    assert alone == digests["no teacher"], "settings that need a teacher change an identity without one"
+        # Settings that need a teacher have no effect without one.
+        unused = digest(teacher=None, accept_depth=2, share_vocabulary="pad")
+    changes = [name for name, other in unchanged.items() if other != digests["the settings"]]
+    assert_equal("settings that change the identity, and must not", changes, [])
+    equal_pairs = [f"{a} and {b}" for a, b in itertools.combinations(digests, 2) if digests[a] == digests[b]]
+    assert_equal("different evaluations with one identity", equal_pairs, [])
+    assert_equal("identity without a teacher, with settings that need one", unused, digests["no teacher"])
 
 
 def falsify_identity_of_a_run_has_its_top_k(subject: Any) -> None:
@@ -521,5 +546,5 @@ def falsify_identity_of_a_run_has_its_top_k(subject: Any) -> None:
         live = digest("live")
         outputs = {top_k: written(directory, f"outputs-{top_k}", top_k=top_k) for top_k in (None, 2, 3)}
         stored = {top_k: digest(f"run-{top_k}", teacher_outputs=path) for top_k, path in outputs.items()}
-    assert stored[None] == live, "outputs of every token have another identity than the teacher"
-    assert len({*stored.values()}) == 3, f"of the live teacher and top 2 and 3, some have one identity: {stored}"
+    assert_equal("identity with stored outputs of all tokens, compared with the live teacher", stored[None], live)
+    assert len({*stored.values()}) == 3, f"identities of outputs of all, 2 and 3 tokens are not different: {stored}"

@@ -1,4 +1,8 @@
-"""Attacks on windows, runs and distillations that match hidden states, and on inputs that are refused."""
+"""Attacks on steps, runs and distillations that match hidden states, and on refused inputs.
+
+A window is the micro-batches of one step. The subjects are `training.window`, `training.loop`, `pipeline.distill` and
+`distillation.features`.
+"""
 
 import io
 import math
@@ -27,13 +31,13 @@ from reference_trainer.errors import LogitsError
 def _result(
     subject: Any, window: FeatureWindow, student: Any, teacher: Any, matching: FeatureMatching, device: str = "cpu"
 ) -> Any:
-    """Return the result of the subject's window; `student` may be a module."""
+    """Return the result of the subject's `kd_window`; `student` may be a module."""
     student = ModuleStudent(student, V) if isinstance(student, nn.Module) else student
     return subject.kd_window(teacher, student, window.case.batches(device=device), window.weights, features=matching)
 
 
 class ByKeywords(nn.Module):
-    """A module that takes `output_hidden_states` by `**kwargs`, as models of transformers do, or ignores it."""
+    """A module that takes `output_hidden_states` by `**kwargs`, as models of transformers do; `ignores`: drops it."""
 
     def __init__(self, module: nn.Module, *, ignores: bool = False) -> None:
         super().__init__()
@@ -50,7 +54,7 @@ def falsify_any_split_gives_the_gradient_with_features(
     layered, matching = window.student(device), window.matching(device)
     module = ByKeywords(layered) if by_keywords else layered
     sums = _result(subject, window, module, window.teacher(device), matching, device).sums
-    assert "feature" in sums, f"sums are {sorted(sums)}; expected feature too"
+    assert "feature" in sums, f"the sums are {sorted(sums)}; expected also feature"
     feature, nats = window.feature_sum(), window.case.nats()["loss"]
     for name, value in {"feature": feature, "loss": nats + window.feature_weight * feature}.items():
         assert_equal(f"dtype of {name}", sums[name].dtype, torch.float64)
@@ -65,56 +69,59 @@ def falsify_any_split_gives_the_gradient_with_features(
 
 @given(window=feature_windows())
 def falsify_weight_of_zero_computes_nothing(subject: Any, window: FeatureWindow) -> None:
+    """Compare a window of feature_weight 0 with the same window of models that have no hidden states."""
     window = window.but(feature_weight=0.0)
     module, teacher, matching = window.student(), window.teacher(), window.matching()
-    seen = _result(subject, window, module, teacher, matching).sums
-    assert_equal("forwards that are asked for states", (module.asked, teacher.asked), (0, 0))
-    assert all(parameter.grad is None for parameter in matching.parameters), "a projection has a gradient"
+    actual = _result(subject, window, module, teacher, matching).sums
+    assert_equal("requests of hidden states, student and teacher", (module.asked, teacher.asked), (0, 0))
+    assert_equal("gradients of the projections", {p.grad for p in matching.parameters} - {None}, set())
     plain = window.case.model()
     expected = _result(subject, window, plain, FixtureTeacher(window.case.teacher), matching).sums
     for name, gradient in gradients_of(plain).items():
-        assert torch.equal(gradient, gradients_of(module)[name]), f"the gradient of {name} differs"
-    numbers = [{name: float(total) for name, total in sums.items()} for sums in (seen, expected)]
-    assert_equal("sums without a feature", *numbers)
-    assert "feature" not in seen, f"sums are {sorted(seen)}; expected no feature"
+        assert torch.equal(gradient, gradients_of(module)[name]), f"the gradient of {name} is not {gradient}"
+    numbers = [{name: float(total) for name, total in sums.items()} for sums in (actual, expected)]
+    assert_equal("sums with feature_weight 0", *numbers)
+    assert "feature" not in actual, f"the sums are {sorted(actual)}; expected no feature"
 
 
 @given(window=feature_windows(), state=st.sampled_from([1e200, math.inf, math.nan]))
 def falsify_a_distance_that_is_not_finite_is_refused(subject: Any, window: FeatureWindow, state: float) -> None:
     assume(window.case.count())
+    """Set every hidden state of the teacher to `state`; the square of 1e200 overflows."""
     states = [torch.full_like(states, state) for states in window.states]
     window = window.but(states=states, distance="l2")
     parts = window.student(), window.teacher(), window.matching()
-    seen = refusal(lambda: _result(subject, window, *parts), LogitsError)
-    assert seen, f"hidden states of {state} are matched, and the step is taken"
+    message = refusal(lambda: _result(subject, window, *parts), LogitsError)
+    assert message, f"hidden states of {state} are accepted; expected a LogitsError"
 
 
 class WithoutStates:
-    """A student that has logits only."""
+    """A student without the method that returns hidden states."""
 
     def __init__(self, inner: Any) -> None:
         self.inner, self.vocab_size, self.forward = inner, inner.vocab_size, inner.forward
 
 
-@given(window=feature_windows(), lacks=st.sampled_from(["teacher", "student", "module", "keyword"]))
-def falsify_models_without_hidden_states_are_refused(subject: Any, window: FeatureWindow, lacks: str) -> None:
-    module = window.case.model() if lacks == "module" else window.student()
-    teacher: Any = FixtureTeacher(window.case.teacher) if lacks == "teacher" else window.teacher()
+@given(window=feature_windows(), without=st.sampled_from(["teacher", "student", "module", "keyword"]))
+def falsify_models_without_hidden_states_are_refused(subject: Any, window: FeatureWindow, without: str) -> None:
+    module = window.case.model() if without == "module" else window.student()
+    teacher: Any = FixtureTeacher(window.case.teacher) if without == "teacher" else window.teacher()
     students = {"student": WithoutStates(ModuleStudent(module, V)), "keyword": ByKeywords(module, ignores=True)}
-    words = ["teacher" if lacks == "teacher" else "student", "hidden states"]
+    # A module that ignores the keyword is found after its forward pass; the other three have no such interface.
+    words = ["teacher" if without == "teacher" else "student", "hidden states"]
     assert_refused(
-        f"a {lacks} without hidden states",
-        lambda: _result(subject, window, students.get(lacks, module), teacher, window.matching()),
-        *(words if lacks == "keyword" else [*words, "feature_weight"]),
+        f"a {without} without hidden states",
+        lambda: _result(subject, window, students.get(without, module), teacher, window.matching()),
+        *(words if without == "keyword" else [*words, "feature_weight"]),
     )
-    assert all(gradient is None for gradient in gradients_of(module).values()), "a refused student has a gradient"
+    assert all(g is None for g in gradients_of(module).values()), f"a refused step has {gradients_of(module)}"
 
 
 def _metrics(
     subject: Any, window: FeatureWindow, weight: float | Annealed, every: int, device: str = "cpu"
 ) -> list[dict[str, float]]:
-    """Return the metrics of each logged step of a run that takes each micro-batch in a step of its own."""
-    callbacks, seen = after_steps(lambda context: dict(context.metrics))
+    """Return the metrics of each logged step of a run with one micro-batch a step."""
+    callbacks, metrics_by_step = after_steps(lambda context: dict(context.metrics))
     batches = window.case.batches(device=device)
     subject.train(
         window.teacher(device),
@@ -127,7 +134,7 @@ def _metrics(
         callbacks=callbacks,
         features=window.matching(device),
     )
-    return [metrics for metrics in seen if metrics]
+    return [metrics for metrics in metrics_by_step if metrics]
 
 
 @given(window=feature_windows())
@@ -136,7 +143,7 @@ def falsify_the_metric_is_a_mean_over_tokens(subject: Any, device: str, window: 
     steps = len(window.case.split[0])
     (metrics,) = _metrics(subject, window, window.feature_weight, steps, device)
     expected = window.feature_sum() / window.case.count()
-    assert "feature" in metrics, f"the metrics of {steps} steps are {sorted(metrics)}; expected a feature too"
+    assert "feature" in metrics, f"the metrics of {steps} steps are {sorted(metrics)}; expected also feature"
     assert math.isclose(metrics["feature"], expected, rel_tol=1e-12, abs_tol=1e-14), (
         f"the feature of {steps} steps is {metrics['feature']!r}; expected {expected!r}, a mean over scored tokens"
     )
@@ -145,22 +152,25 @@ def falsify_the_metric_is_a_mean_over_tokens(subject: Any, device: str, window: 
 
 @given(window=feature_windows(), end=st.floats(0.25, 4))
 def falsify_the_weight_follows_its_schedule(subject: Any, window: FeatureWindow, end: float) -> None:
-    start, steps = window.feature_weight, len(window.case.split[0])
-    for ends in ((start, end), (0.0, end), (0.0, 0.0)):
-        weight = Annealed(*ends, "linear", name="feature_weight")
-        for step, metrics in enumerate(_metrics(subject, window, weight, 1), start=1):
-            now = ends[0] + (ends[1] - ends[0]) * (step - 1) / max(steps - 1, 1)
-            case = f"step {step} of {steps}, weight from {ends[0]} to {ends[1]}: {metrics}"
-            assert ("feature_weight" in metrics) == (now > 0), case
-            assert ("feature" in metrics) == (now > 0 and "loss" in metrics), case
+    first, steps = window.feature_weight, len(window.case.split[0])
+    for start, stop in ((first, end), (0.0, end), (0.0, 0.0)):
+        weight = Annealed(start, stop, "linear", name="feature_weight")
+        logged = _metrics(subject, window, weight, 1)
+        assert_equal("logged steps", len(logged), steps)
+        for step, metrics in enumerate(logged, start=1):
+            now = start + (stop - start) * (step - 1) / max(steps - 1, 1)
+            case = f"step {step} of {steps}, feature_weight from {start} to {stop}, now {now}: {metrics}"
+            # A step without a scored token has neither a loss nor a feature.
+            names = {"feature_weight", *(["feature"] if "loss" in metrics else [])} if now > 0 else set()
+            assert_equal(f"{case}: metrics of features", {"feature_weight", "feature"} & metrics.keys(), names)
             if "feature" in metrics:
                 both = window.case.ce_weight * metrics["hard_loss"] + window.case.kd_weight * metrics["soft_loss"]
-                loss = both + now * metrics["feature"]
-                assert math.isclose(metrics["feature_weight"], now, rel_tol=1e-12), f"{case}; the weight is {now}"
-                assert math.isclose(metrics["loss"], loss, rel_tol=1e-12, abs_tol=1e-12), f"{case}; the loss is {loss}"
+                for name, value in (("feature_weight", now), ("loss", both + now * metrics["feature"])):
+                    is_close = math.isclose(metrics[name], value, rel_tol=1e-12, abs_tol=1e-12)
+                    assert is_close, f"{case}; expected {name} {value}"
 
 
-def _copies(parameters: Any) -> list[Tensor]:
+def _copy(parameters: Any) -> list[Tensor]:
     return [parameter.detach().clone() for parameter in parameters]
 
 
@@ -176,7 +186,8 @@ RISING = {"feature_weight": 0.0, "feature_weight_end": 2.0, "anneal": "linear"}
 def falsify_a_projection_is_made_trained_and_not_exported(
     subject: Any, seed: int, distance: str, dtype: str, weight: dict[str, Any]
 ) -> None:
-    untrained = []
+    """Distill twice with one setting `seed` and different states of the global generator of torch."""
+    initial_projections = []
     with scratch() as root:
         for process_seed in (1, 2):
             torch.manual_seed(process_seed)
@@ -184,21 +195,21 @@ def falsify_a_projection_is_made_trained_and_not_exported(
             settings |= {"lr": 0.01, "warmup": 0, "out": root / "out", "force": True}
             with subject.Distillation(small(root, **settings), lines=Lines(io.StringIO())) as work:
                 work.prepare()
-                projection, teacher = work.features.parameters, _copies(work.teacher.parameters())
+                projection, teacher = work.features.parameters, _copy(work.teacher.parameters())
                 shapes = [(tuple(parameter.shape), parameter.dtype) for parameter in projection]
                 kind = getattr(torch, dtype)
-                assert_equal("a projection from 16 to 32", shapes, [((32, 16), kind), ((32,), kind)])
+                assert_equal("weight and bias of the projection", shapes, [((32, 16), kind), ((32,), kind)])
                 groups = work.make_optimizer(projection).param_groups
                 decay = {parameter: group["weight_decay"] > 0 for group in groups for parameter in group["params"]}
-                assert_equal("decay of weight and bias", [decay[parameter] for parameter in projection], [True, False])
-                untrained.append(_copies(projection))
+                assert_equal("whether weight and bias decay", [decay[p] for p in projection], [True, False])
+                initial_projections.append(_copy(projection))
                 work.conclude(work.run())
-                moved = [not torch.equal(*both) for both in zip(untrained[-1], projection, strict=True)]
-                assert_equal("whether weight and bias of the projection changed", moved, [True, True])
-                assert all(map(torch.equal, teacher, work.teacher.parameters())), "the teacher was trained"
+                changed = [not torch.equal(*both) for both in zip(initial_projections[-1], projection, strict=True)]
+                assert_equal("whether weight and bias of the projection changed", changed, [True, True])
+                assert all(map(torch.equal, teacher, work.teacher.parameters())), "the teacher's weights changed"
                 names = set(dict(work.student.named_parameters()))
             assert_equal("exported tensors", set(load_file(root / "out" / "model.safetensors")), names)
-    assert all(map(torch.equal, *untrained)), f"two projections of seed {seed} differ: they depend on the process"
+    assert all(map(torch.equal, *initial_projections)), f"seed {seed} gives two projections: {initial_projections}"
 
 
 @given(
@@ -209,22 +220,25 @@ def falsify_a_projection_is_made_trained_and_not_exported(
 def falsify_projections_fit_their_pairs(
     subject: Any, widths: tuple[list[int], list[int]], layers: list[tuple[int, int]], dtype: torch.dtype
 ) -> None:
-    """widths: of the hidden states of student and teacher. The teacher has float32 states."""
+    """Create projections for hidden states of these widths; the student's have `dtype`, the teacher's float32.
+
+    widths: the width of each layer of the student, and of the teacher. layers: pairs of layers (student, teacher).
+    """
     student, teacher = ([torch.ones(1, 2, width) for width in of_model] for of_model in widths)
     student, before = [state.to(dtype) for state in student], torch.random.get_rng_state()
     matching = subject.new_matching(student, teacher, layers=layers, distance="l2", seed=3)
-    assert torch.equal(before, torch.random.get_rng_state()), "the generator of the process moves"
+    assert torch.equal(before, torch.random.get_rng_state()), "the global generator of torch has changed"
     pairs = [(widths[0][i], widths[1][j]) for i, j in layers]
-    wanted = [None if S == W else (W, S, dtype) for S, W in pairs]
-    seen = [(*p.weight.shape, p.weight.dtype) if isinstance(p, nn.Linear) else None for p in matching.projections]
-    assert seen == (wanted if any(wanted) else []), f"pairs of the widths {pairs} have the projections {seen}"
+    expected = [None if S == W else (W, S, dtype) for S, W in pairs]
+    actual = [(*p.weight.shape, p.weight.dtype) if isinstance(p, nn.Linear) else None for p in matching.projections]
+    assert_equal(f"projections of pairs of widths {pairs}", actual, expected if any(expected) else [])
     mask = torch.ones(1, 2, dtype=torch.bool)
     distance, _ = matching.differentiate(student, teacher, mask, 1.0)
     assert bool(distance.isfinite()), f"the distance of pairs of the widths {pairs} is {distance}"
 
 
 STATES, MASK = torch.zeros(2, 3, 4), torch.ones(2, 3, dtype=torch.bool)
-FITTING: dict[str, Any] = {
+VALID_ARGUMENTS: dict[str, Any] = {
     "student": [STATES, STATES],
     "teacher": [STATES, STATES, STATES],
     "scored_BT": MASK,
@@ -262,23 +276,24 @@ REFUSED: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
 
 def falsify_settings_that_do_not_fit_are_refused(subject: Any) -> None:
     def loss(changes: dict[str, Any]) -> Any:
-        arguments = {**FITTING, **changes}
+        arguments = {**VALID_ARGUMENTS, **changes}
         tensors = [arguments.pop(name) for name in ("student", "teacher", "scored_BT")]
         return subject.feature_loss(*tensors, **arguments)
 
     for case, changes, words in REFUSED:
         assert_refused(case, lambda changes=changes: loss(changes), *words)
-    for accepted in ({}, {"layers": [(-2, -3)]}, {"layers": [(1, 2)] * 4}, {"projections": [nn.Identity()] * 2}):
-        assert_equal(f"sum of zero states with {accepted}", float(loss(accepted).sum), 0.0)
+    for changes in ({}, {"layers": [(-2, -3)]}, {"layers": [(1, 2)] * 4}, {"projections": [nn.Identity()] * 2}):
+        assert_equal(f"sum of zero states with {changes}", float(loss(changes).sum), 0.0)
 
 
 @given(case=feature_cases(), dtype=st.sampled_from([torch.float32, torch.bfloat16]))
 def falsify_states_stay_on_their_device(subject: Any, case: FeatureCase, dtype: torch.dtype) -> None:
     case = case.to(dtype)
-    alone = case.loss(subject)
-    expected = [alone.sum.detach(), alone.count, *case.gradients(subject)]
+    """Compute on fake CUDA tensors, which refuse operations that mix devices, and compare with the CPU."""
+    on_cpu = case.loss(subject)
+    expected = [on_cpu.sum.detach(), on_cpu.count, *case.gradients(subject)]
     with fake_cuda():
         loss = case.loss(subject, "cuda")
-        assert loss.sum.is_cuda and loss.count.is_cuda, f"sum and count are on {loss.sum.device}, {loss.count.device}"
-        seen = [x.cpu() for x in (loss.sum.detach(), loss.count, *case.gradients(subject, "cuda"))]
-    assert all(map(torch.equal, seen, expected)), f"on cuda:0 the results are {seen}; expected {expected}"
+        assert_equal("devices of sum and count", (loss.sum.device.type, loss.count.device.type), ("cuda", "cuda"))
+        actual = [x.cpu() for x in (loss.sum.detach(), loss.count, *case.gradients(subject, "cuda"))]
+    assert all(map(torch.equal, actual, expected)), f"on cuda:0 the results are {actual}; expected {expected}"

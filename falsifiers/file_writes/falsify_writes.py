@@ -1,4 +1,7 @@
-"""Attacks on atomic writes, on claims of an output directory, and on checkpoints that are written in the background."""
+"""Attacks on atomic writes, on exclusive use of an output directory, and on checkpoints written in the background.
+
+A claim is the use of an output directory as `exclusive_directory`: one run at a time.
+"""
 
 import errno
 import fcntl
@@ -29,7 +32,7 @@ OLD, NEW = b"old" * 1000, b"the new one" * 1000
 
 @contextmanager
 def place(old: bytes | None = None) -> Iterator[Path]:
-    """A path for a file in a directory of its own, with an old file there or none."""
+    """Yield the path of a file in a new directory; the file exists if it has `old` content."""
     with scratch() as directory:
         path = directory / "file"
         if old is not None:
@@ -38,7 +41,7 @@ def place(old: bytes | None = None) -> Iterator[Path]:
 
 
 def fill(path: Path, content: bytes = NEW) -> None:
-    """Write in four pieces, so that an interruption can leave a part of them."""
+    """Write the content in four flushed pieces, so that an interruption can leave an incomplete file."""
     with path.open("wb") as file:
         for start in range(0, len(content), len(content) // 4):
             file.write(content[start : start + len(content) // 4])
@@ -64,43 +67,45 @@ def falsify_failed_write_keeps_old_file(subject: Any, old: bytes | None, after: 
 
 
 def falsify_write_ended_at_any_line_is_atomic(subject: Any) -> None:
-    """Lines of the subject, of `fill`, and of the copies of the standard library."""
+    """Kill a write before line 1, 2, ... that it executes in the subject, in `fill`, and in the copies of shutil."""
     files = [subject.__file__, __file__, shutil.__file__]
-    for moment in range(1, LINES_AT_MOST):
+    for line in range(1, LINES_AT_MOST):
         with place(OLD) as path:
-            status = in_child(partial(subject.atomic_write, path, fill), moment, kill, *files)
-            when, content = f"killed before line {moment} of its run", path.read_bytes() if path.exists() else None
-            assert content in (OLD, NEW), f"{when}, the file holds {content and len(content)} bytes"
-            odd = [p.name for p in path.parent.iterdir() if p != path and not p.match(".*.partial")]
-            assert_equal(f"{when}, other files in its directory", odd, [])
+            status = in_child(partial(subject.atomic_write, path, fill), line, kill, *files)
+            case, content = f"killed before executed line {line}", path.read_bytes() if path.exists() else None
+            assert content in (OLD, NEW), f"{case}, the file has {content and len(content)} bytes; expected old or new"
+            others = [p.name for p in path.parent.iterdir() if p != path and not p.match(".*.partial")]
+            assert_equal(f"{case}, other files in its directory", others, [])
             if status == "done":
-                assert content == NEW, "a write that was not ended left the old file"
+                assert content == NEW, f"an uninterrupted write left {content[:9]!r}...; expected the new content"
                 break
-            assert_equal(f"{when}, the end of the write", status, "killed")
+            assert_equal(f"{case}, how the process ended", status, "killed")
+    else:
+        raise AssertionError(f"a write executes {LINES_AT_MOST} lines or more, so not every line was tested")
 
 
 @given(old=st.sampled_from([None, OLD]))
 def falsify_file_is_synced_before_rename(subject: Any, old: bytes | None) -> None:
     synced: list[tuple[str, bytes | None]] = []
 
-    def note(descriptor: int) -> None:
+    def record(descriptor: int) -> None:
         file = Path(f"/proc/self/fd/{descriptor}").resolve()
-        whole = file.is_file() and file.read_bytes() == NEW
-        kind = "the directory" if file == path.parent.resolve() else "the new file" if whole else "something else"
+        is_complete = file.is_file() and file.read_bytes() == NEW
+        kind = "the directory" if file == path.parent.resolve() else "the new file" if is_complete else "another file"
         synced.append((kind, path.read_bytes() if path.exists() else None))
 
     with place(old) as path:
-        subject.atomic_write(path, fill, fsync=note)
+        subject.atomic_write(path, fill, fsync=record)
     sizes, expected = (
         [(kind, content and len(content)) for kind, content in log]
         for log in (synced, [("the new file", old), ("the directory", NEW)])
     )
-    assert_equal("synced files, and the bytes then in place", sizes, expected)
+    assert_equal("synced files, and the size of the file under the final name at that time", sizes, expected)
 
 
 @given(number=st.sampled_from([errno.EINVAL, errno.EIO]), of=st.sampled_from(["the file", "the directory"]))
 def falsify_sync_errors_are_raised(subject: Any, number: int, of: str) -> None:
-    """A file system without sync raises EINVAL."""
+    """Fail a sync with EIO, which is an error, or with EINVAL, which a file system without sync raises."""
 
     def fail(descriptor: int) -> None:
         directory = Path(f"/proc/self/fd/{descriptor}").resolve().is_dir()
@@ -110,7 +115,7 @@ def falsify_sync_errors_are_raised(subject: Any, number: int, of: str) -> None:
     case, is_raised = f"syncing {of} fails with {os.strerror(number)!r}", number == errno.EIO
     with place(OLD) as path:
         message = refusal(partial(subject.atomic_write, path, fill, fsync=fail), OSError)
-        assert message == f"[Errno {number}] {os.strerror(number)}" * is_raised, f"{case}, the error is {message!r}"
+        assert_equal(f"{case}, the error", message, f"[Errno {number}] {os.strerror(number)}" * is_raised)
         expected = OLD if is_raised and of == "the file" else NEW
         assert_equal(f"{case}, bytes of the file", len(path.read_bytes()), len(expected))
 
@@ -119,8 +124,8 @@ def _claim(subject: Any, path: Path, *, force: bool = False) -> Any:
     return subject.exclusive_directory(path, force=force, bytes_needed=1)
 
 
-def _refused(subject: Any, path: Path, *, force: bool = False) -> str:
-    """Return the message of a refused claim; "" if it is granted."""
+def _claim_refusal(subject: Any, path: Path, *, force: bool = False) -> str:
+    """Return the message of a refused claim; "" if it is granted. A granted claim ends at once."""
 
     def claim() -> None:
         with _claim(subject, path, force=force):
@@ -131,81 +136,82 @@ def _refused(subject: Any, path: Path, *, force: bool = False) -> str:
 
 @given(other=st.sampled_from(["", ".model.partial", ".x.12.partial.txt"]))
 def falsify_stale_partial_files_are_removed(subject: Any, other: str) -> None:
+    """other: a file that is no partial file of the trainer, or "" for none."""
     stale = [".config.json.7.partial", ".model.safetensors.12.partial"]
     with scratch() as directory:
         path = directory / "out"
         path.mkdir()
         for name in [*stale, *filter(None, [other])]:
             (path / name).write_bytes(b"half")
-        message = _refused(subject, path)
-        left = sorted(p.name for p in path.iterdir()) if path.exists() else []
-    assert bool(message) == bool(other), f"with {stale} and {other!r}, the claim is {message or 'granted'}"
-    assert_equal("files after the claim", left, sorted([*stale, other]) if other else [])
+        message = _claim_refusal(subject, path)
+        files = sorted(p.name for p in path.iterdir()) if path.exists() else []
+    assert bool(message) == bool(other), f"with {stale} and {other!r}, the claim is refused with {message!r}"
+    assert_equal("files after the claim", files, sorted([*stale, other]) if other else [])
 
 
 def falsify_force_accepts_nonempty_directory(subject: Any) -> None:
     with scratch() as directory:
         (directory / "model").write_bytes(b"old")
-        assert _refused(subject, directory), "a directory that is not empty is accepted without --force"
-        assert_equal("with --force, the refusal", _refused(subject, directory, force=True), "")
+        assert _claim_refusal(subject, directory), "without force, a directory with a file is accepted"
+        assert_equal("with force, the refusal", _claim_refusal(subject, directory, force=True), "")
         assert_equal("files after a forced claim", _contents(directory), {"model": b"old"})
 
 
 @given(force=st.booleans(), exists=st.booleans())
 def falsify_second_claim_is_refused(subject: Any, force: bool, exists: bool) -> None:
+    """exists: whether the directory exists before the first claim."""
     with scratch() as directory:
         path = directory / "runs" / "out"
         if exists:
             path.mkdir(parents=True)
         with _claim(subject, path, force=force):
-            message = _refused(subject, path, force=force)
-            assert str(path) in message, f"the second claim of {path} is {message or 'granted'}"
-        assert_equal("the first claim has ended, the next refusal", _refused(subject, path, force=force), "")
-        assert_equal("whether the directories are left", [*directory.iterdir()] != [], exists)
+            message = _claim_refusal(subject, path, force=force)
+            assert str(path) in message, f"the second claim is refused with {message!r}; expected the path {path}"
+        assert_equal("refusal of a claim after the first one", _claim_refusal(subject, path, force=force), "")
+        assert_equal("whether the directory exists after the claims", [*directory.iterdir()] != [], exists)
         path.mkdir(parents=True, exist_ok=True)
 
-        def finish(descriptor: int, operation: int) -> None:  # another run, just before the directory is locked
+        # Another run writes its model after the check of the directory, and before the lock.
+        def finish_and_lock(descriptor: int, operation: int) -> None:
             (path / "manifest.json").touch()
             lock(descriptor, operation)
 
         lock = fcntl.flock
-        with mock.patch("fcntl.flock", finish):
-            message = _refused(subject, path, force=force)
-        outcome = message or "granted"
-        assert ("complete run" in message) is not force, (
-            f"a run has finished meanwhile, the claim, force {force}: {outcome}"
-        )
+        with mock.patch("fcntl.flock", finish_and_lock):
+            message = _claim_refusal(subject, path, force=force)
+        case = f"another run completed just before the lock, {force=}: refused with {message!r}"
+        assert ("complete run" in message) is not force, f"{case}; expected a refusal unless force"
 
 
-def _file(path: Path) -> Path:
+def _touch(path: Path) -> Path:
     path.touch()
     return path
 
 
-UNFIT: dict[str, Callable[[Path], Path]] = {
-    "a file": _file,
-    "a path below a file": lambda path: _file(path) / "out",
+UNUSABLE: dict[str, Callable[[Path], Path]] = {
+    "a file": _touch,
+    "a path below a file": lambda path: _touch(path) / "out",
     "a file system without permission": lambda path: Path("/sys/out"),
     "a directory that is not writable": lambda path: Path("/proc/self"),
 }
 
 
-@given(kind=st.sampled_from(sorted(UNFIT)))
+@given(kind=st.sampled_from(sorted(UNUSABLE)))
 def falsify_unfit_directories_are_refused(subject: Any, kind: str) -> None:
     with scratch() as root:
-        path = UNFIT[kind](root / "place")
+        path = UNUSABLE[kind](root / "place")
         before = sorted(root.rglob("*"))
         assert_refused(kind, lambda: _claim(subject, path).__enter__(), str(path), kind=OutputError)
         assert_equal(f"files after {kind} is refused", sorted(root.rglob("*")), before)
 
 
 def _step_of(path: Path) -> int:
-    """Return the step of a directory of a checkpoint that is written."""
+    """Return the step in the name of a checkpoint, or of its partial directory."""
     return int(path.name.rsplit("-step")[1].split(".")[0])
 
 
 @contextmanager
-def writing(before: Callable[[int], object]) -> Iterator[None]:
+def before_writes(before: Callable[[int], object]) -> Iterator[None]:
     """Call before(step) before each file of a checkpoint is written."""
     original = DISK.write
 
@@ -218,7 +224,7 @@ def writing(before: Callable[[int], object]) -> Iterator[None]:
 
 
 class Steps(Callback):
-    """Callback that lets others wait until a step is taken, and keeps the weights of each save."""
+    """Callback by which another thread can wait for a step, and which copies the weights of each save."""
 
     def __init__(self) -> None:
         self.last = self.taken = 0
@@ -245,16 +251,18 @@ class Steps(Callback):
             self.changed.notify_all()
 
     def wait_for(self, step: int) -> None:
-        """Wait for a step that should not wait for the caller: a right subject takes it at once."""
+        """Wait until a step is taken; a correct trainer takes it at once, even while the caller blocks the disk."""
         with self.changed:
-            assert self.changed.wait_for(lambda: self.taken >= step, 5.0), f"step {step} waits for the disk"
+            assert self.changed.wait_for(lambda: self.taken >= step, 5.0), f"step {step} waits for the disk: 5 s passed"
 
 
 @given(save_every=st.integers(1, 3))
 def falsify_step_waits_for_a_copy(subject: Any, save_every: int) -> None:
+    """Block each save until the next step is taken, and compare the saved weights with copies made at the save."""
     steps = Steps()
 
-    def free(directory: Path) -> int:  # the first operation of a save, before its tensors are read
+    # `free` is the first operation of a save, before its tensors are read.
+    def free(directory: Path) -> int:
         steps.wait_for(_step_of(directory) + 1)
         return 2**40
 
@@ -276,40 +284,43 @@ def _writers() -> list[threading.Thread]:
 @given(saves=st.integers(1, STEPS), save_every=st.integers(1, 3))
 @example(saves=1, save_every=3)
 def falsify_failed_write_ends_the_run(subject: Any, saves: int, save_every: int) -> None:
-    steps, failing, failed = Steps(), min(saves * save_every, STEPS), threading.Event()
+    """Fail the write of one checkpoint, number `saves` or that of the last step."""
+    steps, failing, has_failed = Steps(), min(saves * save_every, STEPS), threading.Event()
 
     def fail(step: int) -> None:
         if step == failing:
-            failed.set()
+            has_failed.set()
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     # The step of the failed save continues only after its writer has failed, so that the run can notice the failure.
     def wait() -> None:
-        assert failed.wait(60), f"step {failing} is not written"
+        assert has_failed.wait(60), f"the write of step {failing} did not begin within 60 s"
         for thread in _writers():
             thread.join(60)
 
-    with scratch() as directory, writing(fail):
+    with scratch() as directory, before_writes(fail):
         chosen = settings(directory, "out", keep=0, save_every=save_every)
         call = partial(ended, subject, chosen, [steps, acting(wait, step=failing)])
-        when = f"saved every {save_every} steps, where step {failing} cannot be written"
-        assert_refused(when, call, f"student-step{failing}", os.strerror(errno.ENOSPC), kind=OutputError)
-        assert steps.last <= failing + max(1, save_every - 1), f"{when}, the run continues to step {steps.last}"
+        case = f"saved every {save_every} steps, where step {failing} cannot be written"
+        assert_refused(case, call, f"student-step{failing}", os.strerror(errno.ENOSPC), kind=OutputError)
+        # The error is raised at the latest when the next checkpoint is due.
+        last = failing + max(1, save_every - 1)
+        assert steps.last <= last, f"{case}, the run continues to step {steps.last}; expected at most {last}"
         saved = saved_steps(directory / "out" / "checkpoints", "student")
-        assert_equal(f"{when}, the checkpoints", saved, list(range(save_every, failing, save_every)))
-        assert not (directory / "out" / "manifest.json").exists(), f"{when}, a model is written"
+        assert_equal(f"{case}, the checkpoints", saved, list(range(save_every, failing, save_every)))
+        assert_equal(f"{case}, whether a model is written", (directory / "out" / "manifest.json").exists(), False)
 
 
 @given(step=st.integers(1, STEPS))
 def falsify_interrupted_run_finishes_its_checkpoint(subject: Any, step: int) -> None:
-    """A faulty subject still writes while the directory is removed."""
-    with scratch() as directory, writing(lambda step: threading.Event().wait(0.03)):
+    """Interrupt a run whose writes take 30 ms a file; its last checkpoint must be complete when the run has ended."""
+    with scratch() as directory, before_writes(lambda step: threading.Event().wait(0.03)):
         call = partial(ended, subject, settings(directory, "out", keep=0), [Cut(step)])
-        assert refusal(call, KeyboardInterrupt), "the interrupt is lost"
+        assert refusal(call, KeyboardInterrupt), "the interrupted run raised nothing; expected KeyboardInterrupt"
         checkpoints = directory / "out" / "checkpoints"
-        assert not _writers(), f"interrupted in step {step}, {_writers()} go on"
-        seen = saved_steps(checkpoints, "student")
-        assert_equal(f"interrupted in step {step}, the checkpoints", seen, list(range(1, step + 1)))
+        assert_equal(f"interrupted in step {step}, threads that still write", _writers(), [])
+        steps = saved_steps(checkpoints, "student")
+        assert_equal(f"interrupted in step {step}, the checkpoints", steps, list(range(1, step + 1)))
         read_checkpoint(checkpoints / f"student-step{step}")
 
 
@@ -321,7 +332,11 @@ def falsify_interrupted_run_finishes_its_checkpoint(subject: Any, step: int) -> 
 @example(failure=OSError, cause=StopRequestedError)
 @example(failure=SystemExit, cause=None)
 def falsify_request_to_stop_needs_its_checkpoint(subject: Any, failure: Any, cause: Any) -> None:
-    """The failure of the work replaces no error but the request; it is a note then."""
+    """Let the background work fail with `failure`, and the block that waits for it raise `cause`.
+
+    The failure is raised if the block raises nothing or StopRequestedError, and always if it is SystemExit; otherwise,
+    the cause is raised with the failure as a note.
+    """
 
     def work() -> None:
         if failure is not None:
@@ -335,10 +350,10 @@ def falsify_request_to_stop_needs_its_checkpoint(subject: Any, failure: Any, cau
                 raise cause("the block")
     except (OSError, SystemExit, StopRequestedError, KeyboardInterrupt, RuntimeError) as error:
         raised = error
-    replaced = cause in (None, StopRequestedError) or failure is SystemExit
-    expected = failure if failure is not None and replaced else cause
+    is_replaced = cause in (None, StopRequestedError) or failure is SystemExit
+    expected = failure if failure is not None and is_replaced else cause
     case = f"the work raises {failure}, and the block {cause}: the error"
     assert_equal(case, None if raised is None else type(raised), expected)
     notes = "".join(getattr(raised, "__notes__", []))
-    noted = failure is not None and expected is not failure
-    assert ("the disk is full" in notes) == noted, f"{case} has the notes {notes!r}"
+    has_note = failure is not None and expected is not failure
+    assert_equal(f"{case}: whether the failure is in the notes {notes!r}", "the disk is full" in notes, has_note)

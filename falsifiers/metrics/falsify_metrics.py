@@ -1,4 +1,7 @@
-"""Attacks on the metrics of a run: its metrics file, sums and perplexities, the event log, and the trace."""
+"""Attacks on the metrics of a run: means and perplexities, the metrics file, the event and resource logs, the trace.
+
+JSON has no NaN and no infinities. Strict lines write them as strings, such as "NaN" for NaN.
+"""
 
 import json
 import math
@@ -15,6 +18,7 @@ from hypothesis import strategies as st
 from falsifiers.callbacks.lifecycle import HOOKS, Script, lifecycle
 from falsifiers.callbacks.real_run import parts, run
 from falsifiers.observers.events import context
+from falsifiers.support.assertions import assert_equal, refusal
 from falsifiers.support.oracles import assert_refused
 from falsifiers.support.runs import held, scratch
 from reference_trainer import Callbacks, DataError, OutputError, TrainerError
@@ -37,7 +41,7 @@ def begin(callback: Any, step: int = 0) -> None:
 
 
 def write(callback: Any, steps: Any) -> None:
-    """Begin a run, and tell the callback of these steps."""
+    """Begin a run, and log these steps."""
     begin(callback)
     for step in steps:
         callback.on_log(context(step, **LOGGED))
@@ -47,28 +51,19 @@ def steps_in(subject: Any, path: Path) -> list[int]:
     return [line.step for line in subject.read_metrics(path)]
 
 
-def refusal(call: Any, kind: type[Exception]) -> str:
-    """Return the message of the error that the call raises; empty if it raises none."""
-    try:
-        call()
-    except kind as error:
-        return str(error) or "an error without a message"
-    return ""
-
-
 def strict_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the lines of a file, which is strict JSON and ends with a whole line."""
+    """Return the lines of a file; assert that they are strict JSON and that the last one is complete."""
     text = path.read_text(encoding="utf-8")
-    assert not text or text.endswith("\n"), f"the last line of {text!r} has no end"
-    return [json.loads(line, parse_constant=_no_json) for line in text.splitlines()]
+    assert not text or text.endswith("\n"), f"the file is {text!r}; expected a line break at its end"
+    return [json.loads(line, parse_constant=_refuse_constant) for line in text.splitlines()]
 
 
-def _no_json(constant: str) -> None:
-    raise AssertionError(f"a line holds {constant}, which is no JSON")
+def _refuse_constant(constant: str) -> None:
+    raise AssertionError(f"a line contains {constant}; expected strict JSON")
 
 
 def in_json(value: Any) -> Any:
-    """Return a number, or numbers by name, as JSON has them: one that is not finite is a string."""
+    """Return a number, or numbers by name, as strict lines have them: one that is not finite is a string."""
     if isinstance(value, dict):
         return {name: in_json(number) for name, number in value.items()}
     return value if value is None or math.isfinite(value) else str(value)
@@ -83,13 +78,13 @@ def assert_fits(schema: str, lines: list[dict[str, Any]]) -> None:
 
 
 Fields = dict[str, Any]
-ODD = {**LOGGED, "elapsed_s": math.inf, "metrics": {"loss": math.nan, "kl": -math.inf, "perplexity": math.inf}}
+NOT_FINITE = {**LOGGED, "elapsed_s": math.inf, "metrics": {"loss": math.nan, "kl": -math.inf, "perplexity": math.inf}}
 
 
 @given(steps=st.lists(STEPS, max_size=4), cut=st.integers(0, 400))
-@example(steps=[ODD, {**LOGGED, "learning_rate": None}, {**LOGGED, "metrics": {"agreement": 1.0}}], cut=0)
+@example(steps=[NOT_FINITE, {**LOGGED, "learning_rate": None}, {**LOGGED, "metrics": {"agreement": 1.0}}], cut=0)
 def falsify_each_logged_step_is_a_strict_line(subject: Any, steps: list[Fields], cut: int) -> None:
-    """cut: bytes that a killed run has lost."""
+    """Log steps, remove the last `cut` bytes of the file, as if the run was killed, and read it."""
     with scratch() as place:
         path, callback, ends = place / "metrics", subject.MetricsCallback(place / "metrics"), [0]
         for number, fields in enumerate(steps, 1):
@@ -103,40 +98,44 @@ def falsify_each_logged_step_is_a_strict_line(subject: Any, steps: list[Fields],
         expected = {"step": 7 * number, **in_json(fields)}
         assert line == expected, f"line {number} is {line}; expected {expected}"
     complete = sum(0 < end <= length for end in ends)
-    assert len(read) == complete, f"{length} of {ends[-1]} bytes have {len(read)} lines; expected {complete}"
+    assert_equal(f"lines read from {length} of {ends[-1]} bytes", len(read), complete)
     for number, (entry, fields) in enumerate(zip(read, steps, strict=False), 1):
-        seen = {name: getattr(entry, name) for name in ("step", *LOGGED)}
+        actual = {name: getattr(entry, name) for name in ("step", *LOGGED)}
         expected = {"step": 7 * number, **{name: fields[name] for name in LOGGED}}
-        assert repr(seen) == repr(expected), f"line {number} is read as {seen}; expected {expected}"
+        # repr, since NaN is unequal to itself.
+        assert repr(actual) == repr(expected), f"line {number} is read as {actual}; expected {expected}"
 
 
-GOOD = b'{"step": 3, "epoch": 1, "learning_rate": 0.5, "elapsed_s": 0.25, "tokens": 7, "metrics": {"loss": 1.5}}'
+VALID_LINE = b'{"step": 3, "epoch": 1, "learning_rate": 0.5, "elapsed_s": 0.25, "tokens": 7, "metrics": {"loss": 1.5}}'
 MALFORMED = {
     "no JSON": (b"step 3", "Expecting value"),
     "not UTF-8": (b'"\xff"', "utf-8"),
-    "a bare NaN": (GOOD.replace(b"1.5", b"NaN"), "NaN is not JSON"),
-    "a number as text": (GOOD.replace(b"1.5", b'"1.5"'), "metrics.loss"),
-    "an unknown key": (GOOD.replace(b'"tokens"', b'"more": 1, "tokens"'), "more"),
-    "a negative count": (GOOD.replace(b"7", b"-7"), "tokens"),
-    "the step before again": (GOOD.replace(b"3", b"2"), "step 2 follows step 2"),
+    "a bare NaN": (VALID_LINE.replace(b"1.5", b"NaN"), "NaN is not JSON"),
+    "a number as text": (VALID_LINE.replace(b"1.5", b'"1.5"'), "metrics.loss"),
+    "an unknown key": (VALID_LINE.replace(b'"tokens"', b'"more": 1, "tokens"'), "more"),
+    "a negative count": (VALID_LINE.replace(b"7", b"-7"), "tokens"),
+    "the step before again": (VALID_LINE.replace(b"3", b"2"), "step 2 follows step 2"),
 }
 
 
 @given(before=st.integers(1, 2), after=st.booleans())
 def falsify_malformed_lines_are_named(subject: Any, before: int, after: bool) -> None:
-    good = [GOOD.replace(b"3", b"%d" % step) for step in range(3 - before, 3)]
+    """Read files with `before` valid lines before a malformed one, and one after it or none."""
+    valid = [VALID_LINE.replace(b"3", b"%d" % step) for step in range(3 - before, 3)]
     for kind, (text, why) in MALFORMED.items():
         with scratch() as place:
             path = place / "metrics"
-            path.write_bytes(b"\n".join([*good, text, *[GOOD.replace(b"3", b"8")] * after, b""]))
+            path.write_bytes(b"\n".join([*valid, text, *[VALID_LINE.replace(b"3", b"8")] * after, b""]))
             words = f"{path}:{before + 1}: ", why
             assert_refused(kind, partial(subject.read_metrics, path), *words, kind=DataError)
-            for odd in (place, place / "missing"):
-                assert_refused(f"{odd}", partial(subject.read_metrics, odd), str(odd), kind=DataError)
+            for unreadable in (place, place / "missing"):
+                assert_refused(
+                    f"{unreadable}", partial(subject.read_metrics, unreadable), str(unreadable), kind=DataError
+                )
 
 
 EVALUATED = st.lists(st.tuples(METRICS | st.just({}), st.none() | METRICS | st.just({})), min_size=1, max_size=5)
-"""Metrics of each step, and those on held-back text; None for a step that is not evaluated."""
+"""Metrics and evaluation metrics of each step; the latter are None for a step that is not evaluated."""
 
 
 @given(steps=EVALUATED)
@@ -158,24 +157,31 @@ def falsify_evaluated_step_has_one_line(subject: Any, steps: list[Any]) -> None:
                     expected[step] = {**metrics, **held_back}
             _assert_lines(callback, path, expected, f"after step {step} with {metrics} and {held_back}")
         callback.close()
-        read = [line.step for line in subject.read_metrics(path)] if path.exists() else []
-        assert read == list(expected), f"the reader returns the steps {read}; expected {list(expected)}"
+        read = steps_in(subject, path) if path.exists() else []
+        assert_equal("steps that the reader returns", read, list(expected))
 
 
 def _assert_lines(callback: Any, path: Any, expected: dict[int, dict[str, Any]], when: str) -> None:
+    """Assert that the file has a line for each step, and that `length` is its size."""
     content = path.read_bytes()
-    seen = {line["step"]: line["metrics"] for line in map(json.loads, content.splitlines())}
-    wanted = {step: in_json(metrics) for step, metrics in expected.items()}
-    assert seen == wanted and content.count(b"\n") == len(wanted), f"{when}, the lines are {seen}; expected {wanted}"
-    assert callback.length == len(content), f"{when}, length is {callback.length}; the file has {len(content)} bytes"
+    lines = [(line["step"], line["metrics"]) for line in map(json.loads, content.splitlines())]
+    assert_equal(f"{when}: the lines", lines, [(step, in_json(metrics)) for step, metrics in expected.items()])
+    sizes = callback.length, content.count(b"\n")
+    assert_equal(f"{when}: length, and complete lines", sizes, (len(content), len(expected)))
 
 
 @given(checkpoint=st.integers(0, 4), more=st.integers(0, 3), again=st.integers(0, 4), cut=st.integers(0, 30))
 @example(checkpoint=3, more=2, again=3, cut=10)
 @example(checkpoint=1, more=3, again=1, cut=0)
 def falsify_resumed_run_has_each_step_once(subject: Any, checkpoint: int, more: int, again: int, cut: int) -> None:
-    """checkpoint: the step at which `length` was recorded. more: steps between it and the kill. again: steps of the
-    resumed run. cut: bytes of the last line that were lost.
+    """Log steps, lose the end of the file, and resume from a checkpoint, which cuts the file at the first new line.
+
+    Args:
+        subject: `callbacks.metrics_file`.
+        checkpoint: The step at which `length` was recorded.
+        more: The number of steps between the checkpoint and the kill.
+        again: The number of steps of the resumed run.
+        cut: The number of lost bytes, at most a part of the last line.
     """
     with scratch() as place:
         path, first = place / "metrics", subject.MetricsCallback(place / "metrics")
@@ -188,13 +194,13 @@ def falsify_resumed_run_has_each_step_once(subject: Any, checkpoint: int, more: 
         path.write_bytes(before)
         second = subject.MetricsCallback(path, truncate_to=length)
         content = path.read_bytes()
-        assert content == before, f"before its run has begun, the resumed file holds {content!r}; expected {before!r}"
-        assert second.length == length, f"length is {second.length} before the resumed run; expected {length}"
+        assert_equal("the file before the resumed run begins", content, before)
+        assert_equal("length before the resumed run begins", second.length, length)
         write(second, range(checkpoint + 1, checkpoint + again + 1))
-        seen, size = steps_in(subject, path), path.stat().st_size
-        assert second.length == size, f"length is {second.length} after the resumed run; the file has {size} bytes"
+        steps = steps_in(subject, path)
+        assert_equal("length after the resumed run", second.length, path.stat().st_size)
         second.close()
-    assert seen == list(range(1, checkpoint + again + 1)), f"killed at {checkpoint + more}: steps {seen}"
+    assert_equal(f"steps of a run killed at {checkpoint + more}", steps, list(range(1, checkpoint + again + 1)))
 
 
 @given(lines=st.integers(0, 3), wrong=st.sampled_from([-3, -1, 1, 50]))
@@ -210,12 +216,13 @@ def falsify_length_of_another_file_is_refused(subject: Any, lines: int, wrong: i
         for kind, (where, at) in cases.items():
             call = partial(subject.MetricsCallback, where, truncate_to=at)
             assert_refused(f"{kind}, resumed at {at}", call, str(where), kind=OutputError)
-        left, open_, is_new = path.read_bytes(), len(held(path)), (place / "new").exists()
-    assert (left, open_, is_new) == (before, 0, False), f"refused files: {left!r}, open {open_} times, new: {is_new}"
+        actual = path.read_bytes(), held(path), (place / "new").exists()
+    assert_equal("content, open descriptors, and a new file, after the refusals", actual, (before, [], False))
 
 
 @given(before=st.integers(0, 3), then=st.sampled_from(["the beginning", "a step", "the end"]))
 def falsify_lost_line_ends_run(subject: Any, before: int, then: str) -> None:
+    """Close the descriptor of the file after `before` lines, and call one hook and `close`, or `close` only."""
     with scratch() as place:
         path, callback = place / "metrics", subject.MetricsCallback(place / "metrics")
         write(callback, range(1, before + 1))
@@ -229,11 +236,12 @@ def falsify_lost_line_ends_run(subject: Any, before: int, then: str) -> None:
         messages = [refusal(calls[then], OutputError)] if then in calls else []
         messages.append(refusal(callback.close, OutputError))
         lines = len(steps_in(subject, path)) if path.exists() else 0
-    named = [str(path) in message for message in messages]
-    assert named == ([True, False] if then in calls else [True]), (
+    # The error is raised once: `close` does not repeat it.
+    has_path = [str(path) in message for message in messages]
+    assert has_path == ([True, False] if then in calls else [True]), (
         f"lost after {before} lines, detected at {then}: the errors are {messages}; expected one that names the file"
     )
-    assert lines == before and callback.length == length, f"{lines} lines of {before}, length {callback.length}"
+    assert_equal("lines and length", (lines, callback.length), (before, length))
 
 
 PAIRS = st.lists(st.tuples(st.floats(-1e15, 1e15), st.integers(0, 10**6)), max_size=8)
@@ -243,9 +251,8 @@ PAIRS = st.lists(st.tuples(st.floats(-1e15, 1e15), st.integers(0, 10**6)), max_s
 @example(pairs=[(1e15, 1), (1e-9, 1), (-1e15, 1)], data=None)
 def falsify_order_has_no_influence(subject: Any, pairs: list[tuple[float, int]], data: Any) -> None:
     order = pairs if data is None else data.draw(st.permutations(pairs))
-    seen = subject.weighted_mean(iter(order))
     expected = float(sum(Fraction(sum_) for sum_, _ in pairs)) / sum(count for _, count in pairs)
-    assert seen == expected, f"the mean of {order} is {seen!r}; expected {expected!r}, the exact sum over the count"
+    assert_equal(f"mean of {order}, the exact sum over the count", subject.weighted_mean(iter(order)), expected)
 
 
 NAMES = ("loss", "soft_loss", "hard_loss", "kl_at_T", "kl_at_1", "teacher_loss", "teacher_entropy", "agreement")
@@ -257,17 +264,17 @@ SUMS = st.integers(-(2**40), 2**40).map(lambda number: number / 1024)
 @example(sums={"hard_loss": (0.0, 0), "teacher_loss": (0.0, 0), "loss": (0.0, 8)})
 @example(sums={"hard_loss": (math.inf, 1), "teacher_loss": (math.nan, 3), "kl_at_1": (7000.0, 7)})
 def falsify_derived_metrics(subject: Any, sums: dict[str, tuple[float, int]]) -> None:
-    seen = subject.derive_metrics({name: MetricSum(*pair) for name, pair in sums.items()})
+    actual = subject.derive_metrics({name: MetricSum(*pair) for name, pair in sums.items()})
     expected = {name: sum_ / count for name, (sum_, count) in sums.items() if count}
     for name, source in (("student_perplexity", "hard_loss"), ("teacher_perplexity", "teacher_loss")):
         if source in expected:
             expected[name] = math.exp(min(expected[source], 20.0))
-    assert repr(seen) == repr(expected), f"sums and counts {sums} become {seen}; expected {expected}"
+    assert repr(actual) == repr(expected), f"the metrics of sums and counts {sums} are {actual}; expected {expected}"
 
 
 EVENTS = ("on_train_begin", "on_epoch_begin", "on_evaluate", "on_step_end", "on_epoch_end", "on_train_end")
 COUNTS, FINITE = st.integers(0, 10**18), st.none() | st.floats(allow_nan=False, allow_infinity=False)
-NAMED = st.dictionaries(st.text(min_size=1, max_size=4), st.floats(), max_size=2)
+NAMED_NUMBERS = st.dictionaries(st.text(min_size=1, max_size=4), st.floats(), max_size=2)
 CONTEXTS = st.fixed_dictionaries(
     {
         **dict.fromkeys(("step", "epoch", "tokens"), COUNTS),
@@ -276,7 +283,7 @@ CONTEXTS = st.fixed_dictionaries(
         "best_loss": FINITE,
         "learning_rate": FINITE.map(lambda rate: rate and abs(rate)),
         "elapsed_s": st.floats(0, 1e9),
-        **dict.fromkeys(("metrics", "validation_metrics"), NAMED),
+        **dict.fromkeys(("metrics", "validation_metrics"), NAMED_NUMBERS),
     }
 )
 TRACED: dict[str, Any] = {
@@ -298,8 +305,7 @@ def falsify_every_line_is_strict_json(subject: Any, events: list[tuple[str, dict
         path, trace = place / "trace", subject.TraceCallback(place / "trace")
         for number, (event, numbers) in enumerate(events, 1):
             call_hook(trace, event, **numbers)
-            written = path.read_bytes().count(b"\n")
-            assert written == number, f"after {number} events the file has {written} lines"
+            assert_equal("lines of the file after each event", path.read_bytes().count(b"\n"), number)
         trace.close()
         lines = strict_lines(path)
     assert_fits(subject.schema(), lines)
@@ -308,7 +314,7 @@ def falsify_every_line_is_strict_json(subject: Any, events: list[tuple[str, dict
         assert line == expected, f"line {number} is {line}; expected {expected}"
 
 
-THERE = {
+EXISTING = {
     "nothing": (None, True, True),
     "an empty file": (b"", False, True),
     "a trace": (b'{"event": "on_train_begin", "step": 0}\n', False, True),
@@ -318,29 +324,28 @@ THERE = {
 }
 
 
-@given(existing=st.sampled_from(list(THERE)), force=st.booleans(), events=st.integers(0, 3))
+@given(existing=st.sampled_from(list(EXISTING)), force=st.booleans(), events=st.integers(0, 3))
 def falsify_force_overwrites_only_traces(subject: Any, existing: str, force: bool, events: int) -> None:
-    """Without an event the file is unchanged."""
-    content, *taken = THERE[existing]
+    """Create a trace over an existing file; without an event the file stays unchanged."""
+    content, *is_accepted = EXISTING[existing]
     with scratch() as place:
         path, traces = place / "trace", list[Any]()
         if content is not None:
             path.write_bytes(content)
         message = refusal(lambda: traces.append(subject.TraceCallback(path, force=force)), OutputError)
-        left = path.read_bytes() if path.exists() else b""
-        assert left == (content or b""), f"before its first event, {content!r} became {left!r}"
+        assert_equal("the file before the first event", path.read_bytes() if path.exists() else b"", content or b"")
         for trace in traces:
             for step in range(1, events + 1):
                 call_hook(trace, step=step)
             trace.close()
-        seen = path.read_bytes() if path.exists() else None
-    case = f"a trace over {existing}, with force {force},"
-    assert (message == "") is taken[force], f"{case} is {f'refused with {message!r}' if message else 'accepted'}"
+        after = path.read_bytes() if path.exists() else None
+    case = f"a trace over {existing}, with {force=}"
+    assert (message == "") is is_accepted[force], f"{case}: refused with {message!r}; expected {is_accepted[force]=}"
     if message or not events:
-        assert seen == content, f"{case} got no event, and {content!r} became {seen!r}"
-        return
-    steps = [json.loads(line)["step"] for line in (seen or b"").splitlines()]
-    assert steps == list(range(1, events + 1)), f"{case} of {events} events holds the steps {steps}"
+        assert_equal(f"{case}: the file without an event", after, content)
+    else:
+        steps = [json.loads(line)["step"] for line in (after or b"").splitlines()]
+        assert_equal(f"{case}: steps in the file", steps, list(range(1, events + 1)))
 
 
 DEFAULT = ("on_train_begin", "on_log", "on_evaluate", "on_save", "on_epoch_end", "on_train_end")
@@ -361,13 +366,14 @@ def falsify_every_event_has_its_line(
             log = subject.EventLog(str(path), **({} if hooks is None else {"hooks": hooks}))
             run(loop, script, [log], parts() | {"identity": RunIdentity(run="mine", attempt=attempt)})
         lines = strict_lines(path)
-        seen = [(line["attempt"], line["hook"], line["step"], line["micro_batch"]) for line in lines]
-        names = {line["run"] for line in lines}
+        actual = [(line["attempt"], line["hook"], line["step"], line["micro_batch"]) for line in lines]
     chosen = DEFAULT if hooks is None else hooks
     calls = [call for call in lifecycle(script).calls if call.event in chosen]
     expected = [(n, call.event, call.step, call.micro_batch) for n in range(1, attempts + 1) for call in calls]
-    assert seen == expected, f"{attempts} attempts with the events {hooks}: the file has {seen}; expected {expected}"
-    assert names <= {"mine"}, f"the lines name the runs {names}"
+    assert_equal(
+        f"{attempts} attempts with {hooks=}: (attempt, hook, step, micro-batch) of the lines", actual, expected
+    )
+    assert_equal("runs in the lines", [line["run"] for line in lines], ["mine"] * len(lines))
 
 
 FIELDS = ("loss", "learning_rate", "gradient_norm", "elapsed_s")
@@ -387,13 +393,10 @@ def falsify_lines_are_strict_json(subject: Any, numbers: tuple[Any, ...], metric
         callbacks = Callbacks([subject.EventLog(path)])
         callbacks.fire("on_log", context(3, rank=rank, world_size=3, checkpoint_path="a/b", **values, **maps))
         callbacks.close()
-        seen = strict_lines(path) if path.exists() else []
-    assert len(seen) == (rank == 0), f"rank {rank} writes {seen}"
-    for line in seen:
-        expected = in_json({**values, **maps})
-        expected |= {"step": 3, "rank": 0, "checkpoint_path": "a/b"}
-        got = {name: line.get(name) for name in expected}
-        assert got == expected, f"the line is {got}; expected {expected}"
+        lines = strict_lines(path) if path.exists() else []
+    expected = in_json({**values, **maps}) | {"step": 3, "rank": 0, "checkpoint_path": "a/b"}
+    actual = [{name: line.get(name) for name in expected} for line in lines]
+    assert_equal(f"lines of rank {rank}", actual, [expected] if rank == 0 else [])
 
 
 @given(
@@ -409,17 +412,17 @@ def falsify_resources_are_logged(subject: Any, ranks: int, steps: int, memory: i
             callbacks.close()
         files = sorted(file.name for file in place.iterdir())
         expected = [f"resources.rank{rank}.jsonl" for rank in range(ranks)] if ranks > 1 else ["resources.jsonl"]
-        assert files == expected, f"{ranks} ranks write {files}"
+        assert_equal(f"files of {ranks} ranks", files, expected)
         for rank, file in enumerate(files):
-            seen = strict_lines(place / file)
-            times = [line.pop("cpu_s") for line in seen]
+            lines = strict_lines(place / file)
+            times = [line.pop("cpu_s") for line in lines]
             common = {"run": "", "attempt": 1, "rank": rank, "learning_rate": in_json(rate), "memory": memory}
-            wanted = [
+            expected = [
                 {**common, "step": step, "elapsed_s": 2.0, "steps_per_s": step / 2, "tokens_per_s": 3.0 * step}
                 for step in range(1, steps + 1)
             ]
-            assert seen == wanted, f"rank {rank} of {ranks}: the lines are {seen}; expected {wanted}"
-            assert times == sorted(times) and times[0] > 0, f"the processor times are {times}"
+            assert_equal(f"rank {rank} of {ranks}: lines", lines, expected)
+            assert times == sorted(times) and times[0] > 0, f"processor times are {times}; expected rising ones > 0"
 
 
 def falsify_unusable_logs_are_refused(subject: Any) -> None:

@@ -1,4 +1,7 @@
-"""Attacks on updates: clipping, decay, unused parameters, masters in float32, and the random numbers of a run."""
+"""Attacks on updates: clipping, decay, unused parameters, masters in float32, and the random numbers of a run.
+
+The random numbers are observed by dropout masks, as texts of ones and zeros.
+"""
 
 import itertools
 import math
@@ -16,6 +19,7 @@ from torch.nn import functional as F
 
 from falsifiers.callbacks.lifecycle import Script, scripts
 from falsifiers.callbacks.real_run import SETTINGS, after_steps, module_student, parts, recording_callbacks, run, tables
+from falsifiers.support.assertions import assert_equal
 from falsifiers.support.documents import nats
 from falsifiers.support.steps import embedding
 from reference_trainer.distillation.protocols import Batch
@@ -26,12 +30,12 @@ from reference_trainer.training.loop import Objective, train
 from reference_trainer.training.state import UpdateOptions
 
 
-def dropped(device: torch.device | str, *, training: bool = True) -> Tensor:
-    """Return 48 ones after dropout."""
+def apply_dropout(device: torch.device | str, *, training: bool = True) -> Tensor:
+    """Return 48 ones after dropout, so that two independent masks are practically never equal."""
     return F.dropout(torch.ones(48, device=device), training=training)
 
 
-def text(mask: Tensor) -> str:
+def mask_text(mask: Tensor) -> str:
     """Return a mask as ones and zeros."""
     return "".join("1" if value else "0" for value in mask.tolist())
 
@@ -45,8 +49,8 @@ class Noisy(nn.Module):
         self.masks: list[str] = []
 
     def forward(self, tokens: Tensor) -> Tensor:
-        mask = dropped(self.table.device, training=self.training)
-        self.masks.append(text(mask))
+        mask = apply_dropout(self.table.device, training=self.training)
+        self.masks.append(mask_text(mask))
         logits: Tensor = self.table[tokens] * mask[0]
         return logits
 
@@ -63,7 +67,7 @@ def masks(
 ) -> list[str]:
     """Return the masks of the micro-batches of a run: two epochs of a full and a partial window.
 
-    data: gets the mask of each micro-batch that is loaded; by default the data draw no random numbers.
+    data: a list to which loading a micro-batch adds a mask; by default, loading draws no random numbers.
     """
     module = module or Noisy(device)
     tokens, parallel = torch.tensor([[0, 1]], device=device), OneProcess()
@@ -71,7 +75,7 @@ def masks(
 
     def batch(epoch: int, number: int) -> Batch:
         if data is not None:
-            data.append(text(dropped(device)))
+            data.append(mask_text(apply_dropout(device)))
         return Batch(tokens=tokens, labels=tokens)
 
     subject.train(
@@ -90,7 +94,7 @@ def masks(
 
 
 class UsedOnce(nn.Module):
-    """Logits that are the sum of two tables' rows, the second one's in the first forward only."""
+    """A model with the sum of the rows of two tables as logits; the second table is used in the first forward only."""
 
     def __init__(self, logits: Tensor) -> None:
         super().__init__()
@@ -106,19 +110,20 @@ class UsedOnce(nn.Module):
 def falsify_parameters_without_gradient_are_unchanged(subject: Any, device: str, script: Script) -> None:
     logits = torch.arange(9.0, dtype=torch.float64).reshape(3, 3).cos()
     module, tokens = UsedOnce(logits).to(device), torch.tensor([[0, 1, 2]], device=device)
-    callbacks, seen = after_steps(lambda context: module.second.weight.detach().clone())
+    callbacks, weights = after_steps(lambda context: module.second.weight.detach().clone())
     needed = parts(device) | {"teacher": tables(logits.to(device), logits)[0], "student": module_student(module)}
     needed |= {"batch_at": lambda *at: Batch(tokens=tokens, labels=tokens)}
     run(subject, script, callbacks, needed | {"optimizer": subject.new_optimizer(module.parameters(), 0.5)})
-    for step, now in enumerate(seen[1:], start=2):
-        assert torch.equal(now, seen[0]), f"unused in step {step}, it was {seen[0].tolist()}, is {now.tolist()}"
+    for step, weight in enumerate(weights[1:], start=2):
+        case = f"a parameter that step {step} does not use is {weight.tolist()}; expected {weights[0].tolist()}"
+        assert torch.equal(weight, weights[0]), case
 
 
 RATE, DECAY = 0.5, 0.01
 
 
 class OwnNorm(nn.Module):
-    """A norm of no class of PyTorch, as each model of transformers has its own."""
+    """A norm whose class is not one of PyTorch, as models of transformers have it."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -126,7 +131,7 @@ class OwnNorm(nn.Module):
 
 
 class OwnAdamW(torch.optim.AdamW):
-    """An optimizer of no class of PyTorch; its weight decay is 0.01 by default."""
+    """A subclass of AdamW, whose default weight decay is 0.01."""
 
 
 @given(tied=st.booleans(), frozen=st.booleans(), derived=st.booleans(), data=st.data())
@@ -146,30 +151,31 @@ def falsify_norms_biases_and_embeddings_keep_their_size(
     order = data.draw(st.permutations(list(names)))
     options = {"kind": OwnAdamW} if derived else {}
     optimizer = subject.new_optimizer(order, RATE, undecayed=subject.undecayed(layers), **options)
-    held = [names[held] for group in optimizer.param_groups for held in group["params"]]
-    wanted = sorted(set(names.values()) - ({"linear.weight"} if frozen else set()))
-    assert sorted(held) == wanted, f"the optimizer holds {sorted(held)}; expected each of {wanted} once"
+    updated = [names[parameter] for group in optimizer.param_groups for parameter in group["params"]]
+    expected = sorted(set(names.values()) - ({"linear.weight"} if frozen else set()))
+    assert_equal("parameters of the optimizer", sorted(updated), expected)
     before = {name: parameter.detach().clone() for parameter, name in names.items()}
     for weights in names:
         weights.grad = torch.zeros_like(weights)
+    # With gradients of 0, decay alone changes a weight.
     optimizer.step()
     for weights, name in names.items():
-        factor = 1 - RATE * DECAY if name in decaying and name in wanted else 1.0
+        factor = 1 - RATE * DECAY if name in decaying and name in expected else 1.0
         old, new = before[name], weights.detach()
-        same = torch.equal(new, old) if factor == 1.0 else torch.allclose(new, old * factor, rtol=1e-6, atol=0)
-        assert same, f"{name}, {list(old.shape)}, went from {old.flatten()[:3]} to {new.flatten()[:3]}; x {factor}"
+        is_equal = torch.equal(new, old) if factor == 1.0 else torch.allclose(new, old * factor, rtol=1e-6, atol=0)
+        assert is_equal, f"{name} is {new.flatten()[:3]} after a step; expected {factor} times {old.flatten()[:3]}"
 
 
 class Layered(nn.Module):
-    """Logits of three tokens by layers in an `nn.ModuleList`, the output layer tied to the embedding or not."""
+    """A model with layers in an `nn.ModuleList`, and with other lists and embeddings that are no layers."""
 
     def __init__(self, layers: int, tied: bool) -> None:
         super().__init__()
         self.embedding, self.norm, self.head = nn.Embedding(3, 2), nn.LayerNorm(2), nn.Linear(2, 3, bias=False)
-        # A layer has more experts than there are layers.
+        # A layer has a longer list, of experts, than the list of layers.
         self.layers = nn.ModuleList(nn.ModuleList(nn.Linear(2, 2) for _ in range(layers + 1)) for _ in range(layers))
-        self.inner = nn.Sequential(self.layers)  # as the decoder within a model has them
-        # A shorter list, of another tower, is none of the layers; embeddings are of either class.
+        self.inner = nn.Sequential(self.layers)  # nested, like a decoder within a model
+        # A shorter list that comes first, such as layers of a vision tower, and an embedding of the other class.
         if layers > 1:
             self.first = nn.ModuleList([nn.Linear(2, 2)])
             self._modules = {"first": self._modules.pop("first"), **self._modules}
@@ -186,24 +192,24 @@ class Layered(nn.Module):
         return logits
 
     def place(self, parameter: Tensor) -> int:
-        """Return the number of layers below a parameter, with the embedding."""
+        """Return the number of layers below a parameter; the embedding counts as a layer."""
         if parameter is self.bag.weight:
             return 0
         for number, layer in enumerate([self.embedding, *self.layers]):
-            if any(parameter is held for held in layer.parameters()):
+            if any(parameter is other for other in layer.parameters()):
                 return number
         return len(self.layers) + 1
 
 
 class RateRecorder(torch.optim.SGD):
-    """Gradient descent; `rates` has the rate of each parameter in each step."""
+    """Gradient descent that records the learning rate of each parameter in each step."""
 
     def __init__(self, groups: Any, lr: float) -> None:
         super().__init__(groups, lr=lr)
         self.rates: list[dict[Tensor, float]] = []
 
     def step(self, closure: Any = None) -> Any:
-        self.rates.append({held: group["lr"] for group in self.param_groups for held in group["params"]})
+        self.rates.append({parameter: group["lr"] for group in self.param_groups for parameter in group["params"]})
         super().step()
 
 
@@ -229,13 +235,12 @@ def falsify_layers_have_their_rates(
         objective=Objective(temperature=2.0, ce_weight=0.3, kd_weight=0.7),
         learning_rate=lambda step: rates[step - 1],
     )
-    assert len(optimizer.rates) == len(rates), f"{len(optimizer.rates)} steps of {len(rates)} reached the optimizer"
-    for step, seen in enumerate(optimizer.rates, start=1):
+    assert_equal("steps of the optimizer", len(optimizer.rates), len(rates))
+    for step, (rate, actual) in enumerate(zip(rates, optimizer.rates, strict=True), start=1):
         for name, parameter in module.named_parameters():
-            expected = rates[step - 1] * math.prod([decay] * (layers + 1 - module.place(parameter)))
-            assert math.isclose(seen[parameter], expected, rel_tol=1e-12, abs_tol=0), (
-                f"step {step} of the rate {rates[step - 1]}: {name} of {layers} layers has {seen[parameter]}; "
-                f"expected {expected}"
+            expected = rate * math.prod([decay] * (layers + 1 - module.place(parameter)))
+            assert math.isclose(actual[parameter], expected, rel_tol=1e-12, abs_tol=0), (
+                f"step {step}, {rate=}: {name} of {layers} layers has the rate {actual[parameter]}; expected {expected}"
             )
 
 
@@ -243,12 +248,13 @@ SEEDS = st.integers(0, 2**64)
 
 
 DRAWING = ["on_before_forward", "on_after_backward", "on_step_end", "on_epoch_end"]
-"""Hooks in which a callback may draw numbers."""
+"""Hooks in which a callback may draw random numbers."""
 
 
 @given(seed=SEEDS, before=st.integers(0, 1000), events=st.sets(st.sampled_from(DRAWING)))
 @example(seed=0, before=0, events={"on_before_forward"})
 def falsify_masks_depend_on_nothing_else(subject: Any, device: str, seed: int, before: int, events: set[str]) -> None:
+    """Draw other random numbers before the run and in hooks; the masks of the run must stay the same."""
     expected = masks(subject, device, seed=seed)
     module = Noisy(device)
 
@@ -259,8 +265,8 @@ def falsify_masks_depend_on_nothing_else(subject: Any, device: str, seed: int, b
             module.masks.pop()
 
     torch.manual_seed(before)
-    seen = masks(subject, device, seed=seed, callbacks=recording_callbacks(1, act), module=module)
-    assert seen == expected, f"random numbers drawn before and at {sorted(events)} changed the masks of seed {seed}"
+    actual = masks(subject, device, seed=seed, callbacks=recording_callbacks(1, act), module=module)
+    assert_equal(f"masks of {seed=}, with numbers drawn before the run and in {sorted(events)}", actual, expected)
 
 
 @given(seed=SEEDS, other=SEEDS)
@@ -270,13 +276,16 @@ def falsify_masks_differ(subject: Any, device: str, seed: int, other: int) -> No
         data = runs[f"data of {name}"] = []
         runs[name] = masks(subject, device, seed=s, rank=rank, data=data)
     first: dict[str, str] = {}
-    for run_name, seen in runs.items():
-        for number, mask in enumerate(seen):
+    for run_name, run_masks in runs.items():
+        # Two epochs of three micro-batches.
+        assert_equal(f"masks of {run_name}", len(run_masks), 6)
+        for number, mask in enumerate(run_masks):
             name = f"{run_name}, micro-batch {number}"
-            assert first.setdefault(mask, name) == name, f"{name} has the mask of {first[mask]}"
+            assert first.setdefault(mask, name) == name, f"{name} and {first[mask]} have the same mask {mask}"
 
 
 def _generators() -> tuple[Any, ...]:
+    """Return the states of the global generators of torch, Python and CUDA."""
     cuda = [torch.cuda.get_rng_state().tolist()] if torch.cuda.is_available() else []
     return torch.get_rng_state().tolist(), random.getstate(), cuda
 
@@ -293,12 +302,12 @@ def falsify_generators_are_restored(subject: Any, device: str, seed: int, raises
         masks(subject, device, seed=seed, callbacks=recording_callbacks(1, act))
     except KeyError:
         raised = True
-    assert raised == (raises is not None), f"the exception of {raises} did not reach the caller"
-    assert _generators() == before, f"the generators differ after a run of seed {seed} (exception in {raises})"
+    assert raised == (raises is not None), f"the caller saw an exception: {raised}; one was raised in {raises}"
+    assert _generators() == before, f"states of generators differ after a run of {seed=} with an exception in {raises}"
 
 
 VALUES = (0, 1, 2, 11, 12, 21, 111)
-"""Numbers whose digits run together when two are joined: 1 and 11, 11 and 1."""
+"""Numbers that are ambiguous when their digits are joined: (1, 11) and (11, 1) both give 111."""
 
 
 def falsify_seeds_never_collide(subject: Any) -> None:
@@ -306,12 +315,13 @@ def falsify_seeds_never_collide(subject: Any) -> None:
     for at in itertools.product(VALUES, repeat=5):
         run, epoch, step, micro_batch, rank = at
         seed = subject.micro_batch_seed(run, epoch=epoch, step=step, micro_batch=micro_batch, rank=rank)
-        assert 0 <= seed < 2**63, f"(seed, epoch, step, micro-batch, rank) {at} has the seed {seed}"
-        assert first.setdefault(seed, at) == at, f"{at} and {first[seed]} have the same seed {seed}"
+        name = f"(seed, epoch, step, micro-batch, rank) {at}"
+        assert 0 <= seed < 2**63, f"{name} has the seed {seed}; expected 0 to 2^63 - 1"
+        assert first.setdefault(seed, at) == at, f"{name} and {first[seed]} have the same seed {seed}"
 
 
 class GpuGenerator:
-    """A generator of one of two GPUs, on a machine without one."""
+    """A CPU generator that says it is on a GPU, so that no GPU is needed."""
 
     def __init__(self, index: int) -> None:
         self.device, self._own = torch.device("cuda", index), torch.Generator()
@@ -320,15 +330,15 @@ class GpuGenerator:
         return getattr(self._own, name)
 
 
-@given(named=st.sampled_from([None, 0, 1]), current=st.integers(0, 1), seed=st.integers(0, 999), raises=st.booleans())
+@given(index=st.sampled_from([None, 0, 1]), current=st.integers(0, 1), seed=st.integers(0, 999), raises=st.booleans())
 def falsify_generator_of_a_gpu_is_restored(
-    subject: Any, named: int | None, current: int, seed: int, raises: bool
+    subject: Any, index: int | None, current: int, seed: int, raises: bool
 ) -> None:
-    """named: the index of the GPU in the name of the device; None is the current GPU."""
-    gpus, device = tuple(map(GpuGenerator, (0, 1))), torch.device("cuda" if named is None else f"cuda:{named}")
+    """index: of the GPU in the name of the device, None for the name "cuda". current: index of the current GPU."""
+    gpus, device = tuple(map(GpuGenerator, (0, 1))), torch.device("cuda" if index is None else f"cuda:{index}")
     generators: list[Any] = [torch.default_generator, *gpus]
     before = [generator.get_state() for generator in generators]
-    used = current if named is None else named
+    used = current if index is None else index
     with (
         mock.patch.object(torch.cuda, "default_generators", gpus),
         mock.patch.object(torch.cuda, "current_device", lambda: current),
@@ -341,22 +351,22 @@ def falsify_generator_of_a_gpu_is_restored(
             source.manual_seed(seed + 1)
         if raises:
             raise KeyError("on purpose")
-    expected = [index == used for index in (0, 1)]
-    assert seeds == expected, f"of {device}, GPU {current} being current, the generators seeded are {seeds}"
+    case = f"device {device}, current GPU {current}"
+    assert_equal(f"{case}: whether GPU 0 and GPU 1 are seeded", seeds, [gpu == used for gpu in (0, 1)])
     after = [generator.get_state() for generator in generators]
-    same = [torch.equal(old, new) for old, new in zip(before, after, strict=True)]
-    assert all(same), f"restored of CPU, GPU 0 and GPU 1 of {device}, GPU {current} being current: {same}"
+    is_restored = [torch.equal(old, new) for old, new in zip(before, after, strict=True)]
+    assert_equal(f"{case}: whether the generators of CPU, GPU 0 and GPU 1 are restored", is_restored, [True] * 3)
 
 
 TEACHER = ((2.0, 0.0, -1.0), (0.0, 3.0, 0.0), (1.0, -2.0, 0.0))
 TOKENS = ((0, 1, 2), (2, 2, 0), (1, 0, 1), (0, 0, 2))
 STEPS = 3
 CLOSE = 1e-9
-MARGIN = 1e-6  # of PyTorch: the gradient is multiplied by clip / (norm + 1e-6)
+MARGIN = 1e-6  # clip_grad_norm_ of PyTorch multiplies the gradient by clip / (norm + 1e-6)
 
 
-class Two(nn.Module):
-    """Logits that are a table's row plus a bias; a third parameter is never used."""
+class BiasedTable(nn.Module):
+    """A model with a row of a table plus a bias as logits; a third parameter is never used."""
 
     def __init__(self, device: str) -> None:
         super().__init__()
@@ -371,7 +381,7 @@ class Two(nn.Module):
 class RecordingOptimizer(torch.optim.SGD):
     """Optimizer that records the gradients and rates of its steps and changes nothing."""
 
-    def __init__(self, module: Two) -> None:
+    def __init__(self, module: BiasedTable) -> None:
         super().__init__([{"params": [module.table, module.unused]}, {"params": [module.bias]}], lr=99.0)
         self.gradients: list[list[Tensor]] = []
         self.rates: list[list[float]] = []
@@ -390,8 +400,8 @@ def _batch(number: int, device: str) -> Batch:
 def _run(
     subject: Any, device: str, accumulation: int, clip: float | None, log_every: int
 ) -> tuple[RecordingOptimizer, list[float | None]]:
-    """Return the optimizer of a run, and the reported norm of each step, None where it has none."""
-    module = Two(device)
+    """Return the optimizer of a run, and the `gradient_norm` in the metrics of each step, None if it is absent."""
+    module = BiasedTable(device)
     callbacks, norms = after_steps(lambda context: context.metrics.get("gradient_norm"))
     optimizer, teacher = RecordingOptimizer(module), torch.tensor(TEACHER, dtype=torch.float64, device=device)
     subject.train(
@@ -410,7 +420,7 @@ def _run(
 
 def _oracle(step: int, accumulation: int) -> list[Tensor]:
     """Return the gradient of the mean textbook loss over the scored tokens of the window of a step, from 1."""
-    module = Two("cpu")
+    module = BiasedTable("cpu")
     window = [_batch(number, "cpu").tokens for number in range((step - 1) * accumulation, step * accumulation)]
     count, loss = sum(tokens.numel() - 1 for tokens in window), torch.zeros((), dtype=torch.float64)
     for tokens in window:
@@ -429,32 +439,34 @@ CLIPS = st.sampled_from([1e-3, 0.1, 0.3, 0.5, 1.0, 100.0])
 
 @given(accumulation=ACCUMULATIONS, clip=CLIPS, log_every=st.sampled_from([0, 1, 2]))
 def falsify_clipping(subject: Any, device: str, accumulation: int, clip: float, log_every: int) -> None:
-    plain, norms = _run(subject, device, accumulation, None, log_every)
-    clipped, same_norms = _run(subject, device, accumulation, clip, log_every)
+    """Compare runs with and without clipping with the gradient of the mean textbook loss of each window."""
+    unclipped_run, unclipped_norms = _run(subject, device, accumulation, None, log_every)
+    clipped_run, clipped_norms = _run(subject, device, accumulation, clip, log_every)
     rates = [[1 / (step + 1)] * 2 for step in range(1, STEPS + 1)]
-    assert clipped.rates == rates, f"the groups of the optimizer have the rates {clipped.rates}; expected {rates}"
-    for step, (got, free) in enumerate(zip(clipped.gradients, plain.gradients, strict=True), start=1):
-        whole = _oracle(step, accumulation)
-        norm = _norm(whole)
-        label = f"step {step} of {accumulation} micro-batches, norm {norm:.6g}, clip {clip}"
-        _assert_close(f"{label}: the gradient without clipping", free, whole)
-        logged = bool(log_every) and step % log_every == 0
-        for seen in (norms[step - 1], same_norms[step - 1]):
-            close = seen is not None and math.isclose(seen, norm, rel_tol=CLOSE) if logged else seen is None
-            assert close, f"{label}, logged every {log_every}: the reported norm is {seen}"
+    assert_equal("learning rates of the groups in each step", clipped_run.rates, rates)
+    gradients = zip(clipped_run.gradients, unclipped_run.gradients, strict=True)
+    for step, (clipped, unclipped) in enumerate(gradients, start=1):
+        expected = _oracle(step, accumulation)
+        norm = _norm(expected)
+        case = f"step {step} of {accumulation} micro-batches, norm {norm:.6g}, clip {clip}"
+        _assert_close(f"{case}: the gradient without clipping", unclipped, expected)
+        is_logged = bool(log_every) and step % log_every == 0
+        for reported in (unclipped_norms[step - 1], clipped_norms[step - 1]):
+            is_equal = reported is not None and math.isclose(reported, norm, rel_tol=CLOSE)
+            assert is_equal if is_logged else reported is None, f"{case}, {log_every=}: gradient_norm is {reported}"
         if norm + MARGIN < clip:
-            same = all(map(torch.equal, got, free))
-            assert same, f"{label}: the gradient is {got}; expected the one without clipping, {free}"
+            is_equal = all(map(torch.equal, clipped, unclipped))
+            assert is_equal, f"{case}: the gradient is {clipped}; expected the one without clipping, {unclipped}"
         else:
-            assert _norm(got) <= clip * (1 + CLOSE), f"{label}: the norm after clipping is {_norm(got)}"
-            scaled = [gradient * clip / (norm + MARGIN) for gradient in whole]
-            _assert_close(f"{label}: the clipped gradient", got, scaled)
+            assert _norm(clipped) <= clip * (1 + CLOSE), f"{case}: the norm after clipping is {_norm(clipped)}"
+            scaled = [gradient * clip / (norm + MARGIN) for gradient in expected]
+            _assert_close(f"{case}: the clipped gradient", clipped, scaled)
 
 
-def _assert_close(name: str, seen: list[Tensor], expected: list[Tensor]) -> None:
-    assert len(seen) == len(expected), f"{name} has {len(seen)} tensors; expected {len(expected)}"
-    for got, wanted in zip(seen, expected, strict=True):
-        assert torch.allclose(got.cpu(), wanted, rtol=CLOSE, atol=CLOSE), f"{name} is {got}; expected {wanted}"
+def _assert_close(name: str, actual: list[Tensor], expected: list[Tensor]) -> None:
+    assert len(actual) == len(expected), f"{name} has {len(actual)} tensors; expected {len(expected)}"
+    for ours, wanted in zip(actual, expected, strict=True):
+        assert torch.allclose(ours.cpu(), wanted, rtol=CLOSE, atol=CLOSE), f"{name} is {ours}; expected {wanted}"
 
 
 MASTER_RATE, FIRST, SECOND, EPSILON = 1e-3, 0.9, 0.999, 1e-8
@@ -463,11 +475,12 @@ ALLOWED = 1e-5
 
 
 def _adamw(weight: float, gradients: list[float], decay: float) -> float:
+    """Return a weight after AdamW updates (arXiv:1711.05101, algorithm 2), in float64."""
     mean = square = 0.0
     for step, gradient in enumerate(gradients, 1):
         mean, square = FIRST * mean + (1 - FIRST) * gradient, SECOND * square + (1 - SECOND) * gradient**2
-        moved = mean / (1 - FIRST**step) / (math.sqrt(square / (1 - SECOND**step)) + EPSILON)
-        weight -= MASTER_RATE * decay * weight + MASTER_RATE * moved
+        direction = mean / (1 - FIRST**step) / (math.sqrt(square / (1 - SECOND**step)) + EPSILON)
+        weight -= MASTER_RATE * decay * weight + MASTER_RATE * direction
     return weight
 
 
@@ -480,16 +493,16 @@ def _adamw(weight: float, gradients: list[float], decay: float) -> float:
 def falsify_small_updates_are_not_lost(
     subject: Any, device: str, weights: list[float], gradients: list[float], decays: bool, dtype: torch.dtype
 ) -> None:
-    """A step of this rate is at most a quarter of the distance between numbers of bfloat16 near 1."""
+    """Take steps of at most a quarter of the spacing of bfloat16 near 1: without masters, every update is lost."""
     parameter = nn.Parameter(torch.tensor(weights, dtype=dtype, device=device))
     undecayed = frozenset() if decays else {parameter}
     optimizer = subject.new_optimizer([parameter], MASTER_RATE, undecayed=undecayed, masters=True)
     for gradient in gradients:
         parameter.grad = torch.full_like(parameter, gradient)
         optimizer.step()
-    wanted = [_adamw(weight, gradients, DECAY if decays else 0.0) for weight in weights]
+    expected = [_adamw(weight, gradients, DECAY if decays else 0.0) for weight in weights]
     masters = optimizer.state[parameter]["master"].tolist()
-    worst = max(abs(seen - value) for seen, value in zip(masters, wanted, strict=True))
-    assert worst <= ALLOWED, f"after {len(gradients)} steps the weights are {masters}; expected {wanted}"
+    error = max(abs(master - value) for master, value in zip(masters, expected, strict=True))
+    assert error <= ALLOWED, f"after {len(gradients)} steps the masters are {masters}; expected {expected}"
     rounded = torch.tensor(masters, dtype=torch.float32).to(dtype).tolist()
-    assert parameter.tolist() == rounded, f"the model has {parameter.tolist()}, the rounded masters are {rounded}"
+    assert_equal("weights of the model, compared with the rounded masters", parameter.tolist(), rounded)

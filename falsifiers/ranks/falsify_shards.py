@@ -148,7 +148,7 @@ def falsify_bfloat16_weights_are_gathered(subject: Any, size: int, ranks: int) -
             subject.ShardedParallel(module)
             with Collectives() as collectives:
                 logits = module(tokens_of(rank))
-            sizes = (n * kind.itemsize for name, kind, n in collectives.seen if "allgather" in name)
+            sizes = (n * kind.itemsize for name, kind, n in collectives.calls if "allgather" in name)
             gathered.append(sum(sizes))
         logits.sum().backward()
         parameters = dict(module.named_parameters())

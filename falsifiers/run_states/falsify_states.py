@@ -1,6 +1,6 @@
-"""Attacks on the states that a run hands over to be saved, on resuming from them, and on when a run reads its losses.
+"""Attacks on the states that a run saves, on resuming from them, and on when a run waits for its losses.
 
-The subject is `training.loop`, or has its names.
+The subject is `training.loop`. To read a step is to copy its sums from the device to the host.
 """
 
 import functools
@@ -32,8 +32,10 @@ from falsifiers.callbacks.lifecycle import (
 )
 from falsifiers.callbacks.real_run import SETTINGS, checkpoint, parts, recording_callbacks, run, schedule_of
 from falsifiers.support import oracles
+from falsifiers.support.assertions import assert_equal
 from falsifiers.support.cases import IGNORED
 from falsifiers.support.fake_cuda import fake_cuda
+from falsifiers.support.runs import assert_same_history
 from reference_trainer.callbacks.dispatch import Observer
 from reference_trainer.distillation.losses import loss_by_blocks, raise_fault
 from reference_trainer.distillation.protocols import Batch
@@ -46,13 +48,13 @@ TEACHER = ((2.0, 0.0, -1.0), (0.0, 40.0, 0.0), (1.0, -2.0, 0.0))
 STUDENT = ((-1.0, 0.0, 2.0), (0.0, 40.0, 0.0), (0.0, -2.0, 1.0))
 TEMPERATURE = 2.0
 CLOSE = 1e-12  # some hundred roundings of 2^-53 of numbers up to 10
-SCHEDULED = ("epochs", "steps_per_epoch", "limit", "accumulation", "micro_batches", "log_every")
+SCHEDULE_FIELDS = ("epochs", "steps_per_epoch", "limit", "accumulation", "micro_batches", "log_every")
 Pairs = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """Sums over `count` scored tokens, by name: in nats, but for the tokens of `agreement`."""
+    """Sums over `count` scored tokens, by name: in nats; `agreement` is a number of tokens."""
 
     nats: dict[str, float]
     count: int
@@ -63,7 +65,7 @@ class Sums:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A schedule and its micro-batches [1, T] as (token, label) pairs, which come in turn."""
+    """A schedule, and the micro-batches [1, T] that it repeats in turn, as (token, label) pairs."""
 
     epochs: int
     micro_batches: int
@@ -87,14 +89,15 @@ class Plan:
 
     def sums(self, step: int) -> Sums:
         """Return the oracle's sums of a step, from 1: over the micro-batches of its window."""
-        epoch, within = divmod(step - 1, self.steps_per_epoch)
-        first = within * self.accumulation + 1
+        epoch, earlier_steps = divmod(step - 1, self.steps_per_epoch)
+        first = earlier_steps * self.accumulation + 1
         window = range(first, min(first + self.accumulation - 1, self.micro_batches) + 1)
-        return added([_sums(self.pairs(epoch + 1, k), self.weights) for k in window])
+        return add_sums([_sums(self.pairs(epoch + 1, k), self.weights) for k in window])
 
 
 @functools.cache
 def _sums(pairs: Pairs, weights: tuple[float, float]) -> Sums:
+    """Return the oracle's sums of a micro-batch; weights: of cross-entropy and of KL divergence."""
     rows = [(token, label) for (token, _), (_, label) in itertools.pairwise(pairs) if label != IGNORED]
     student, (hard, soft) = [list(row) for row in STUDENT], weights
     ce = math.fsum(oracles.cross_entropy(student[token], label) for token, label in rows)
@@ -105,12 +108,13 @@ def _sums(pairs: Pairs, weights: tuple[float, float]) -> Sums:
     nats["teacher_loss"] = math.fsum(oracles.cross_entropy(TEACHER[token], label) for token, label in rows)
     log_p = [oracles.log_softmax(TEACHER[token]) for token, _ in rows]
     nats["teacher_entropy"] = -math.fsum(math.exp(x) * x for row in log_p for x in row)
-    first = [[row.index(max(row)) for row in model] for model in (student, [list(row) for row in TEACHER])]
-    nats["agreement"] = sum(first[0][token] == first[1][token] for token, _ in rows)
+    # The most probable token after each token, of student and teacher.
+    best = [[row.index(max(row)) for row in model] for model in (student, [list(row) for row in TEACHER])]
+    nats["agreement"] = sum(best[0][token] == best[1][token] for token, _ in rows)
     return Sums(nats, len(rows))
 
 
-def added(parts: Sequence[Sums]) -> Sums:
+def add_sums(parts: Sequence[Sums]) -> Sums:
     """Return the sums over several parts."""
     names = parts[0].nats
     return Sums({n: math.fsum(part.nats[n] for part in parts) for n in names}, sum(part.count for part in parts))
@@ -131,7 +135,7 @@ def plans(draw: st.DrawFn) -> Plan:
     )
 
 
-def trained(
+def train(
     subject: Any,
     plan: Plan,
     device: str,
@@ -153,18 +157,18 @@ def trained(
         FixtureStudent(torch.tensor(STUDENT, dtype=torch.float64, device=device), 0.0),
         batch_at,
         None,
-        schedule=Schedule(**{name: getattr(plan, name) for name in SCHEDULED}, save_every=save_every),
+        schedule=Schedule(**{name: getattr(plan, name) for name in SCHEDULE_FIELDS}, save_every=save_every),
         objective=subject.Objective(temperature=TEMPERATURE, ce_weight=hard, kd_weight=soft),
         callbacks=callbacks,
         **{"learning_rate": lambda step: 0.0, **options},
     )
 
 
-def same(seen: float | None, expected: float | None) -> bool:
+def is_close(actual: float | None, expected: float | None) -> bool:
     """Return whether two losses are equal within rounding; None equals only itself."""
-    if seen is None or expected is None:
-        return seen == expected
-    return math.isclose(seen, expected, rel_tol=CLOSE, abs_tol=CLOSE)
+    if actual is None or expected is None:
+        return actual == expected
+    return math.isclose(actual, expected, rel_tol=CLOSE, abs_tol=CLOSE)
 
 
 FIELDS = ("learning_rate", "loss", "best_loss", "tokens", "sequences")
@@ -177,7 +181,15 @@ def rate_of(step: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a run hands over to be saved, and its student's table. calls: the number of calls of hooks before."""
+    """What a run passes to its `save` service.
+
+    Attributes:
+        text: The state as JSON.
+        table: The logits of the student.
+        due: Whether a checkpoint is due at this step.
+        evaluated: Whether the step was evaluated.
+        calls: The number of calls of hooks before.
+    """
 
     text: str
     table: Tensor
@@ -191,11 +203,12 @@ class Snapshot:
 
 
 class RecordedRun:
-    """A real run of a script; its clock shows the calls of hooks so far.
+    """A real run of a script, whose clock shows the number of calls of hooks so far.
 
-    resumed: what an equal run handed over. named: whether that checkpoint has a path. asked_at: the call in which the
-    run is asked to stop. loaded: states that its callbacks get back, with the calls before. contexts: the fields of the
-    context of a call, without times.
+    Arguments: `resumed` is the snapshot from which the run continues, and `with_path` whether its checkpoint has a
+    path; the run is requested to stop in the call `stop_at`, from 0. Results: `loaded_states` are the states that
+    callbacks get back, as (calls before, callback, state); `contexts` has the fields of the context of each call,
+    without times; `stop_error` is the error that ends a run that was requested to stop.
     """
 
     def __init__(
@@ -204,23 +217,23 @@ class RecordedRun:
         script: Script,
         *,
         resumed: Snapshot | None = None,
-        named: bool = True,
-        asked_at: int | None = None,
+        with_path: bool = True,
+        stop_at: int | None = None,
         evaluate: Any = lambda: {"hard_loss": 2.0},
         **options: Any,
     ) -> None:
-        self.recorder, self.asked_at = Recorder(script), asked_at
+        self.recorder, self.stop_at = Recorder(script), stop_at
         self.snapshots: list[Snapshot] = []
-        self.loaded: list[tuple[int, int, Any]] = []
+        self.loaded_states: list[tuple[int, int, Any]] = []
         self.elapsed: list[float] = []
         self.result: Any = None
-        self.left: StopRequestedError | None = None
+        self.stop_error: StopRequestedError | None = None
         self.contexts: list[dict[str, Any]] = []
         needed, point = parts() | {"learning_rate": rate_of} | options, None
         if resumed is not None:
             needed["student"] = FixtureStudent(resumed.table, 1.0)
             state = resumed.state
-            point = ResumePoint(state=state, checkpoint=checkpoint(state.position.step) if named else None)
+            point = ResumePoint(state=state, checkpoint=checkpoint(state.position.step) if with_path else None)
         self.student = needed["student"]
         try:
             self.result = subject.train(
@@ -231,27 +244,29 @@ class RecordedRun:
                 services=RunServices(
                     evaluate=evaluate,
                     save=self._save,
-                    stop_requested=lambda: self.asked,
+                    stop_requested=lambda: self.requested,
                     clock=lambda: float(len(self.calls)),
                 ),
                 resume_from=point,
             )
         except StopRequestedError as error:
-            self.left = error
+            self.stop_error = error
 
     @property
     def calls(self) -> list[Call]:
         return self.recorder.calls
 
     @property
-    def asked(self) -> bool:
-        return self.asked_at is not None and len(self.calls) > self.asked_at
+    def requested(self) -> bool:
+        return self.stop_at is not None and len(self.calls) > self.stop_at
 
     def _callbacks(self) -> list[Any]:
         callbacks = recording_callbacks(len(self.recorder.script.answers), self._act)
         for number, callback in enumerate(callbacks):
             callback.state_dict = lambda number=number: {"events": self.recorder.events[number]}
-            callback.load_state_dict = lambda state, number=number: self.loaded.append((len(self.calls), number, state))
+            callback.load_state_dict = lambda state, number=number: self.loaded_states.append(
+                (len(self.calls), number, state)
+            )
         return callbacks
 
     def _act(self, callback: int, event: str, context: Any) -> Any:
@@ -267,33 +282,33 @@ class RecordedRun:
         return checkpoint(run.state.position.step) if run.due else None
 
 
-def rest_of(script: Script, at: Position, *, named: bool) -> tuple[Script, list[Call]]:
-    """Return the script of the run that continues from a saved position, and its calls.
+def resumed_script(script: Script, at: Position, *, with_path: bool) -> tuple[Script, list[Call]]:
+    """Return the script of a run that resumes from a saved position, and its expected calls.
 
-    The calls are `on_train_begin`, `on_save` if the checkpoint is named, and the whole run's from the `on_step_end`
-    of the step, or from its `on_train_end` if it was saved then; the step is not saved again. The answers of the whole
-    run are given by its later events only.
+    The calls are `on_train_begin`, `on_save` if the checkpoint has a path, and the calls of the uninterrupted run from
+    the `on_step_end` of the step on, or from `on_train_end` if it was saved then. The step is not saved again. The
+    answers are those that the uninterrupted run gives from there on.
     """
     count, step = len(script.answers), at.step
-    whole = lifecycle(script).calls
+    uninterrupted = lifecycle(script).calls
     hook = "on_train_end" if at.event is Event.TRAIN_END else "on_step_end"
-    first = next(place for place, call in enumerate(whole) if (call.event, call.step) == (hook, step))
-    begin = ["on_train_begin", *(["on_save"] if named else [])]
-    calls = [Call(callback, event, whole[first].epoch, step) for event in begin for callback in range(count)]
+    first = next(place for place, call in enumerate(uninterrupted) if (call.event, call.step) == (hook, step))
+    begin = ["on_train_begin", *(["on_save"] if with_path else [])]
+    calls = [Call(callback, event, uninterrupted[first].epoch, step) for event in begin for callback in range(count)]
     answers = tuple((None,) * len(begin) + later[first // count :] for later in script.answers)
-    rest = [call for call in whole[first:] if (call.event, call.step) != ("on_save", step)]
-    return replace(script, answers=answers), calls + rest
+    remaining = [call for call in uninterrupted[first:] if (call.event, call.step) != ("on_save", step)]
+    return replace(script, answers=answers), calls + remaining
 
 
 WAITING = {f"__{name}__" for name in ("bool", "int", "float", "index", "contains")}
 WAITING |= set("item tolist cpu numpy nonzero argwhere masked_select unique equal allclose".split())
-"""Functions and methods of tensors whose result the host waits for."""
+"""Functions and methods of tensors for whose result the host waits."""
 
 CHECKS = {part.__module__ for part in (loss_by_blocks, raise_fault, FixtureStudent, FixtureTeacher)}
-"""Modules that check logits, labels and the tokens of tables at once, by reading them: they are not counted."""
+"""Modules that check logits, labels and tokens and wait for the result. These operations are not counted."""
 
 
-class Reads(TorchFunctionMode):
+class RecordReads(TorchFunctionMode):
     """Call `note` with the name of each operation that waits, except in `CHECKS`."""
 
     def __init__(self, note: Callable[[str], None]) -> None:
@@ -310,9 +325,9 @@ class Reads(TorchFunctionMode):
 
 def _to_the_host(args: Any) -> bool:
     """Return whether the call copies a tensor of another device to the CPU."""
-    named = [torch.device(x) for x in args[1:] if isinstance(x, str | torch.device)]
-    named += [x.device for x in args[1:] if isinstance(x, Tensor)]
-    return args[0].device.type != "cpu" and any(device.type == "cpu" for device in named)
+    targets = [torch.device(x) for x in args[1:] if isinstance(x, str | torch.device)]
+    targets += [x.device for x in args[1:] if isinstance(x, Tensor)]
+    return args[0].device.type != "cpu" and any(device.type == "cpu" for device in targets)
 
 
 def _masks(args: Any) -> bool:
@@ -331,27 +346,27 @@ def _checking() -> bool:
 
 EVENTS = ("on_train_begin", "on_epoch_begin", "on_step_end", "on_epoch_end", "on_train_end")
 LONG = Plan(1, 257, 1, None, 0, (((0, 1), (1, 2)),))
-"""A run of 257 steps."""
+"""A run of 257 steps, one more than the steps that a run takes at most without a read."""
 
 
 class Log:
-    """The events of a run, and between them its reads; some callbacks ask for a loss."""
+    """The events of a run and the reads between them; the callback reads three values of the context in some steps."""
 
-    def __init__(self, asked: frozenset[int]) -> None:
+    def __init__(self, requested: frozenset[int]) -> None:
         self.entries: list[str] = []
-        self.asked = asked
+        self.requested = requested
 
     def act(self, callback: int, event: str, context: Any) -> None:
         if event not in EVENTS:
-            return  # the others are called too, and read nothing
+            return  # the other hooks read nothing, so `entries` lacks them
         self.entries.append(f"{event} {context.step}")
-        if event == "on_step_end" and context.step in self.asked:
+        if event == "on_step_end" and context.step in self.requested:
             values = context.loss, context.best_loss, context.tokens
-            self.entries.append(f"asked for {len(values)} values")
+            self.entries.append(f"{len(values)} values requested")
 
 
-def _expected(plan: Plan, asked: frozenset[int]) -> list[str]:
-    """Return events and reads of a run: one read at each logged step, 256th step, end, and step that is asked for."""
+def _expected(plan: Plan, requested: frozenset[int]) -> list[str]:
+    """Return the expected entries of `Log`: a read at each logged step, 256th step, end of an epoch, and request."""
     entries, unread = ["on_train_begin 0"], 0
     for step in range(1, plan.steps + 1):
         if step % plan.steps_per_epoch == 1 or plan.steps_per_epoch == 1:
@@ -361,8 +376,8 @@ def _expected(plan: Plan, asked: frozenset[int]) -> list[str]:
             entries.append("read")
             unread = 0
         entries.append(f"on_step_end {step}")
-        if step in asked:
-            entries += ["read"] * bool(unread) + ["asked for 3 values"]
+        if step in requested:
+            entries += ["read"] * bool(unread) + ["3 values requested"]
             unread = 0
         if step % plan.steps_per_epoch == 0 or step == plan.steps:
             entries += ["read"] * bool(unread) + [f"on_epoch_end {step}"]
@@ -370,131 +385,134 @@ def _expected(plan: Plan, asked: frozenset[int]) -> list[str]:
     return [*entries, f"on_train_end {plan.steps}"]
 
 
-@given(plan=plans(), asked=st.just(frozenset()) | st.frozensets(st.integers(1, 18)))
-@example(plan=LONG, asked=frozenset())
-def falsify_reads_are_scheduled(subject: Any, device: str, plan: Plan, asked: frozenset[int]) -> None:
-    log = Log(asked)
-    with Reads(lambda name: log.entries.append("read")):
-        trained(subject, plan, device, recording_callbacks(1, log.act))
-    expected = _expected(plan, asked)
-    at = next((n for n, pair in enumerate(zip(log.entries, expected, strict=False)) if pair[0] != pair[1]), -1)
-    assert log.entries == expected, (
-        f"logged every {plan.log_every}, asked at {sorted(asked)}: entry {at + 1} is {log.entries[at]!r} after "
-        f"{log.entries[:at][-3:]}; expected {expected[at]!r} ({len(log.entries)} entries, expected {len(expected)})"
-    )
+@given(plan=plans(), requested=st.just(frozenset()) | st.frozensets(st.integers(1, 18)))
+@example(plan=LONG, requested=frozenset())
+def falsify_reads_are_scheduled(subject: Any, device: str, plan: Plan, requested: frozenset[int]) -> None:
+    log = Log(requested)
+    with RecordReads(lambda name: log.entries.append("read")):
+        train(subject, plan, device, recording_callbacks(1, log.act))
+    expected = _expected(plan, requested)
+    case = f"logged every {plan.log_every}, losses requested in {sorted(requested)}: events and reads"
+    assert_same_history(case, log.entries, expected)
 
 
 @given(plan=plans())
 def falsify_batches_may_stay_on_the_host(subject: Any, plan: Plan) -> None:
+    """Train with batches on the CPU and both models on fake CUDA, which refuses operations that mix devices."""
     with fake_cuda():
-        seen = trained(subject, plan, "cuda", [], batches_on="cpu")
-    every = [plan.sums(step).mean("loss") for step in range(1, plan.steps + 1)]
-    scored = [loss for loss in every if loss is not None] or [None]
+        result = train(subject, plan, "cuda", [], batches_on="cpu")
+    scored = [loss for loss in _losses(plan) if loss is not None] or [None]
     for name, wanted in (("initial_loss", scored[0]), ("final_loss", scored[-1])):
-        assert same(getattr(seen, name), wanted), f"{name} is {getattr(seen, name)}; expected {wanted}"
+        assert is_close(getattr(result, name), wanted), f"{name} is {getattr(result, name)}; expected {wanted}"
 
 
 SCRIPTS = scripts(st.none(), fewest=1) | scripts(ANSWERS, fewest=1)
-PLACES, ASKED = st.integers(0, 20), st.integers(0, 300)
+PLACES, CALL_NUMBERS = st.integers(0, 20), st.integers(0, 300)
 
 
 def steps_of(calls: list[Call]) -> list[int]:
-    """Return the steps of a run that ended, in order."""
+    """Return the completed steps, in order."""
     return [call.step for call in calls if call.event == "on_step_end" and call.callback == 0]
 
 
-@given(script=SCRIPTS, every=st.tuples(*[st.integers(0, 3)] * 2), evaluating=st.booleans())
+@given(script=SCRIPTS, every=st.tuples(*[st.integers(0, 3)] * 2), has_evaluator=st.booleans())
 def falsify_evaluated_and_due_steps_are_handed_over(
-    subject: Any, script: Script, every: tuple[int, int], evaluating: bool
+    subject: Any, script: Script, every: tuple[int, int], has_evaluator: bool
 ) -> None:
+    """every: the intervals of evaluations and checkpoints. evaluating: whether the run has an evaluator."""
     evaluate = every[0]
     script = replace(script, every=(script.every[0], *every))
-    run = RecordedRun(subject, script, **({} if evaluating else {"evaluate": None}))
+    run = RecordedRun(subject, script, **({} if has_evaluator else {"evaluate": None}))
     saves = [save for save in run.snapshots if save.evaluated or save.due]
-    got = [(save.state.position.step, save.evaluated, save.due) for save in saves]
-    steps = steps_of(lifecycle(script if evaluating else replace(script, every=(0, 0, every[1]))).calls)
-    expected = [(s, evaluating and evaluate > 0 and s % evaluate == 0, script.is_saved(s)) for s in steps]
+    actual = [(save.state.position.step, save.evaluated, save.due) for save in saves]
+    steps = steps_of(lifecycle(script if has_evaluator else replace(script, every=(0, 0, every[1]))).calls)
+    expected = [(s, has_evaluator and evaluate > 0 and s % evaluate == 0, script.is_saved(s)) for s in steps]
     wanted = [save for save in expected if any(save[1:])]
+    # The last step of a run that a callback ends is saved before on_train_end.
     wanted += [(steps[-1], False, True)] if every[1] and steps and not script.is_saved(steps[-1]) else []
-    assert got == wanted, f"(step, evaluated, due) of the saves are {got}; expected {wanted}"
+    assert actual == wanted, f"(step, evaluated, due) of the saves are {actual}; expected {wanted}"
 
 
 Cut = tuple[Script, int, int | None]
-"""A script, a number that chooses the save to go on from, and the call in which the run is asked to stop, if it is."""
+"""A script, the index of the snapshot from which to resume, and the call in which a stop is requested, or None."""
 
 
 @st.composite
 def cuts(draw: st.DrawFn) -> Cut:
-    """Draw a script that saves, or whose run is asked to stop, also by the event that a callback answers."""
-    script, asked = draw(SCRIPTS), draw(st.sampled_from(["never", "anywhere", "with an answer"]))
-    if asked == "never":
+    """Draw a script with checkpoints, or with a request to stop: in any call, or in one that a callback answers."""
+    script, requested = draw(SCRIPTS), draw(st.sampled_from(["never", "anywhere", "with an answer"]))
+    if requested == "never":
         return replace(script, every=(*script.every[:2], draw(st.integers(1, 3)))), draw(PLACES), None
-    if asked == "anywhere":
-        return script, -1, draw(ASKED) % len(lifecycle(script).calls)
-    script = answering_once(script, draw(ASKED), [draw(st.sampled_from(["SKIP", "STOP"]))])
+    if requested == "anywhere":
+        return script, -1, draw(CALL_NUMBERS) % len(lifecycle(script).calls)
+    script = answering_once(script, draw(CALL_NUMBERS), [draw(st.sampled_from(["SKIP", "STOP"]))])
     return script, -1, (len(script.answers[0]) - 1) * len(script.answers)
 
 
-@given(drawn=cuts(), named=st.booleans())
-def falsify_a_run_goes_on_from_a_saved_step(subject: Any, drawn: Cut, named: bool) -> None:
-    """The events, the states of callbacks and the seconds continue; the clock of a `RecordedRun` counts calls."""
-    script, place, asked_at = drawn
-    whole = RecordedRun(subject, script, asked_at=asked_at)
-    assume(whole.snapshots if asked_at is None else whole.left)
-    start, count = whole.snapshots[place % len(whole.snapshots)], len(script.answers)
-    rest, expected = rest_of(script, start.state.position, named=named)
-    run = RecordedRun(subject, rest, resumed=start, named=named)
+@given(drawn=cuts(), with_path=st.booleans())
+def falsify_a_run_goes_on_from_a_saved_step(subject: Any, drawn: Cut, with_path: bool) -> None:
+    """Compare a resumed run with the uninterrupted one: calls, contexts, states of callbacks, and elapsed time.
+
+    The clock of a `RecordedRun` counts calls, so n calls take n seconds.
+    """
+    script, place, stop_at = drawn
+    uninterrupted = RecordedRun(subject, script, stop_at=stop_at)
+    assume(uninterrupted.snapshots if stop_at is None else uninterrupted.stop_error)
+    start, count = uninterrupted.snapshots[place % len(uninterrupted.snapshots)], len(script.answers)
+    remaining, expected = resumed_script(script, start.state.position, with_path=with_path)
+    run = RecordedRun(subject, remaining, resumed=start, with_path=with_path)
     assert_same_calls(run.calls, expected)
-    if asked_at is not None:
-        _assert_states_before_the_step_ends(script, start, run.loaded)
+    if stop_at is not None:
+        _assert_states_before_the_step_ends(script, start, run.loaded_states)
         return
     planned, result = lifecycle(script), run.result
-    got, wanted = (result.steps_completed, result.stopped), (planned.steps, planned.stopped)
-    assert got == wanted, f"steps and stopped are {got}; expected {wanted}"
-    _assert_same_contexts(whole, run)
+    assert_equal("steps and stopped", (result.steps_completed, result.stopped), (planned.steps, planned.stopped))
+    _assert_same_contexts(uninterrupted, run)
     states = [(0, number, {"events": start.calls // count}) for number in range(count)]
-    assert run.loaded == states, f"(calls before, callback, its state) are {run.loaded}; expected {states}"
+    assert_equal("(calls before, callback, its state)", run.loaded_states, states)
     seconds = start.state.elapsed_s
-    assert seconds == start.calls, f"saved {start.calls} s after the begin, the state has {seconds} s"
+    assert_equal("elapsed_s of the saved state", seconds, start.calls)
+    # The callbacks of an event share one reading of the clock.
     times = [seconds + call // count * count for call in range(len(expected))]
-    assert run.elapsed == times, f"resumed after {seconds} s, the events are at {run.elapsed}; expected {times}"
-    total = run.result.elapsed_s
-    assert total == seconds + len(expected), f"{seconds} and {len(expected)} s make {total} s"
+    assert_equal(f"elapsed_s of the calls, resumed after {seconds} s", run.elapsed, times)
+    assert_equal("elapsed_s of the result", run.result.elapsed_s, seconds + len(expected))
 
 
 @given(script=scripts(ASKING, fewest=1), place=PLACES, save=st.integers(1, 3))
 def falsify_what_was_asked_for_survives_a_cut(subject: Any, script: Script, place: int, save: int) -> None:
-    """A log, evaluation or checkpoint that was asked for before a save comes after it, in the resumed run."""
+    """A log, evaluation or checkpoint that a callback requested before the save is made by the resumed run."""
     script = replace(script, every=(*script.every[:2], save))
-    whole = RecordedRun(subject, script)
-    assume(whole.snapshots)
-    start = whole.snapshots[place % len(whole.snapshots)]
-    rest, expected = rest_of(script, start.state.position, named=True)
-    assert_same_calls(RecordedRun(subject, rest, resumed=start).calls, expected)
+    uninterrupted = RecordedRun(subject, script)
+    assume(uninterrupted.snapshots)
+    start = uninterrupted.snapshots[place % len(uninterrupted.snapshots)]
+    remaining, expected = resumed_script(script, start.state.position, with_path=True)
+    assert_same_calls(RecordedRun(subject, remaining, resumed=start).calls, expected)
 
 
-def _assert_same_contexts(whole: RecordedRun, run: RecordedRun) -> None:
-    """Assert that contexts equal the whole run's; the context at the begin has the rate of the saved step."""
-    contexts, (first, *_) = dict(zip(whole.calls, whole.contexts, strict=True)), run.contexts
+def _assert_same_contexts(uninterrupted: RecordedRun, run: RecordedRun) -> None:
+    """Assert that contexts equal the uninterrupted run's; the first one has the learning rate of the saved step."""
+    contexts, (first, *_) = dict(zip(uninterrupted.calls, uninterrupted.contexts, strict=True)), run.contexts
     step = run.calls[0].step
-    assert first["learning_rate"] == rate_of(step), f"resumed after step {step}, the rate is {first['learning_rate']}"
-    for call, seen in zip(run.calls, run.contexts, strict=True):
+    assert_equal(f"learning rate on resuming after step {step}", first["learning_rate"], rate_of(step))
+    for call, context in zip(run.calls, run.contexts, strict=True):
         if call.event not in ("on_train_begin", "on_save"):
-            assert seen == contexts[call], f"resumed after step {step}, {call} has {seen}; expected {contexts[call]}"
+            assert_equal(f"resumed after step {step}, context of {call}", context, contexts[call])
 
 
-def _assert_states_before_the_step_ends(script: Script, start: Snapshot, loaded: list[tuple[int, int, Any]]) -> None:
-    """Assert that callbacks get back the states before the events of the step that follow again."""
+def _assert_states_before_the_step_ends(
+    script: Script, start: Snapshot, loaded_states: list[tuple[int, int, Any]]
+) -> None:
+    """Assert that callbacks get the states before `on_save` or `on_step_end`, which the resumed run calls again."""
     step, count = start.state.position.step, len(script.answers)
     hook = "on_save" if script.is_saved(step) else "on_step_end"
     calls = lifecycle(script).calls
     events = next(place for place, call in enumerate(calls) if (call.event, call.step) == (hook, step)) // count
-    got, states = [state[1:] for state in loaded], [(number, {"events": events}) for number in range(count)]
-    assert got == states, f"asked to stop in step {step}, the callbacks get back {got}; expected {states}"
+    actual, states = [state[1:] for state in loaded_states], [(number, {"events": events}) for number in range(count)]
+    assert_equal(f"stop requested in step {step}: (callback, its state)", actual, states)
 
 
-class Slow(Observer):
-    """An observer that takes its time for each step."""
+class SlowObserver(Observer):
+    """An observer that needs 2 ms for each step."""
 
     def __init__(self) -> None:
         self.steps: list[int] = []
@@ -506,29 +524,30 @@ class Slow(Observer):
 
 @given(script=scripts(st.none()), save=st.integers(1, 3))
 def falsify_a_step_is_saved_after_its_observers(subject: Any, script: Script, save: int) -> None:
-    slow, seen = Slow(), list[tuple[int, list[int]]]()
+    observer, saves = SlowObserver(), list[tuple[int, list[int]]]()
 
-    def handed_over(state: Any) -> None:
-        seen.append((state.position.step, list(slow.steps)))
+    def record(state: Any) -> None:
+        saves.append((state.position.step, list(observer.steps)))
 
     script = replace(script, every=(*script.every[:2], save))
-    run(subject, script, [slow], parts() | {"save": handed_over})
-    late = [(step, steps) for step, steps in seen if steps != list(range(1, step + 1))]
-    assert not late, f"(saved step, steps that the observer has taken before) are {late}"
+    run(subject, script, [observer], parts() | {"save": record})
+    expected = [(step, list(range(1, step + 1))) for step, _ in saves]
+    assert_equal("(saved step, steps that the observer has handled before)", saves, expected)
 
 
 @st.composite
-def failing(draw: st.DrawFn) -> tuple[Script, int]:
-    """Draw a script with the call of an on_step_begin, of a step after the first, whose data are fetched."""
+def failing_fetches(draw: st.DrawFn) -> tuple[Script, int]:
+    """Draw a script, and a call of on_step_begin of a step after the first."""
     silent = draw(scripts(st.none(), fewest=1))
     count, calls = len(silent.answers), lifecycle(silent).calls
     begins = [n for n, call in enumerate(calls) if (call.event, call.callback) == ("on_step_begin", 0) and call.taken]
     assume(begins)
-    return silent, begins[draw(ASKED) % len(begins)] + draw(st.integers(0, count - 1))
+    return silent, begins[draw(CALL_NUMBERS) % len(begins)] + draw(st.integers(0, count - 1))
 
 
-@given(drawn=failing())
+@given(drawn=failing_fetches())
 def falsify_a_failure_after_a_request_loses_no_step(subject: Any, drawn: tuple[Script, int]) -> None:
+    """Request a stop in on_step_begin of a step, and fail to fetch the data of this step."""
     script, at = drawn
     calls, count = lifecycle(script).calls, len(script.answers)
     step, epoch = calls[at].step, calls[at].epoch
@@ -541,32 +560,33 @@ def falsify_a_failure_after_a_request_loses_no_step(subject: Any, drawn: tuple[S
             raise RuntimeError("a worker was killed")
         return fetch(*place)
 
-    where = f"asked to stop in step {step}, whose data fail,"
+    case = f"stop requested in step {step}, whose data fail:"
     try:
-        failed = RecordedRun(subject, script, asked_at=at, batch_at=batch_at)
+        failed = RecordedRun(subject, script, stop_at=at, batch_at=batch_at)
     except RuntimeError as error:
-        raise AssertionError(f"{where} the run ends with {error!r}") from error
-    assert failed.snapshots, f"{where} the run saves nothing"
+        raise AssertionError(f"{case} the run raises {error!r}; expected StopRequestedError") from error
+    assert failed.snapshots, f"{case} the run saves nothing; expected step {step - 1}"
     position = failed.snapshots[-1].state.position
-    assert position.step == step - 1, f"{where} the run saves step {position.step}"
+    assert_equal(f"{case} last saved step", position.step, step - 1)
     forward = next(n for n, call in enumerate(calls) if (call.event, call.step) == ("on_before_forward", step))
     begin = [Call(n, event, epoch, step - 1) for event in ("on_train_begin", "on_save") for n in range(count)]
-    rest, events = [*begin, *calls[forward:]], forward // count
+    remaining, events = [*begin, *calls[forward:]], forward // count
     if script.is_saved(step - 1):
-        rest = rest_of(script, position, named=True)[1]
+        remaining = resumed_script(script, position, with_path=True)[1]
         events = next(n for n, call in enumerate(calls) if (call.event, call.step) == ("on_save", step - 1)) // count
     resumed = RecordedRun(subject, script, resumed=failed.snapshots[-1])
-    assert_same_calls(resumed.calls, rest)
-    got, expected = [state for _, _, state in resumed.loaded], [{"events": events}] * count
-    assert got == expected, f"{where} the callbacks get back {got}; expected {expected}"
+    assert_same_calls(resumed.calls, remaining)
+    assert_equal(
+        f"{case} states of callbacks", [state for *_, state in resumed.loaded_states], [{"events": events}] * count
+    )
 
 
 class FailingRun(RecordedRun):
-    """A run whose callback raises in the call in which the run is asked to stop."""
+    """A run whose callback raises in the call in which the stop is requested."""
 
     def _act(self, callback: int, event: str, context: Any) -> Any:
         answer = super()._act(callback, event, context)
-        if len(self.calls) - 1 == self.asked_at:
+        if len(self.calls) - 1 == self.stop_at:
             raise RuntimeError("a callback failed")
         return answer
 
@@ -580,19 +600,18 @@ class FailingRun(RecordedRun):
 @example(steps_per_epoch=1, name="SAVE", hook="on_epoch_begin")
 @example(steps_per_epoch=1, name="STOP", hook="on_epoch_end")
 def falsify_a_failing_callback_loses_no_answer(subject: Any, steps_per_epoch: int, name: str, hook: str) -> None:
-    """A callback requests an action at the end of step 1, and fails in a later hook before step 2."""
+    """Request an action in on_step_end of step 1, and fail in a later hook before the forward of step 2."""
     silent = Script(epochs=3, steps_per_epoch=steps_per_epoch, limit=None, answers=((),))
     answered = next(n for n, call in enumerate(lifecycle(silent).calls) if call.event == "on_step_end")
     script = replace(silent, answers=((None,) * answered + (name,),))
     calls = lifecycle(script).calls
-    second = next(
-        (n for n, call in enumerate(calls) if call.event == "on_before_forward" and call.step == 2), len(calls)
-    )
+    forward = ("on_before_forward", 2)
+    second = next((n for n, call in enumerate(calls) if (call.event, call.step) == forward), len(calls))
     at = next((n for n in range(answered + 1, second) if calls[n].event == hook), None)
     assume(at is not None)
     case = f"{name} at the end of step 1 of {steps_per_epoch} in an epoch, and a failure in {hook}:"
-    failed = FailingRun(subject, script, asked_at=at)
-    assert failed.left is not None and failed.snapshots, f"{case} the run is not saved"
+    failed = FailingRun(subject, script, stop_at=at)
+    assert failed.stop_error is not None and failed.snapshots, f"{case} the run saves nothing; expected step 1"
     place = failed.snapshots[-1].state.position
     begin = [Call(0, event, place.epoch, place.step) for event in ("on_train_begin", "on_save")]
     resumed = RecordedRun(subject, silent, resumed=failed.snapshots[-1])
@@ -600,7 +619,7 @@ def falsify_a_failing_callback_loses_no_answer(subject: Any, steps_per_epoch: in
 
 
 UPDATING = ["on_before_forward", "on_after_backward", "on_pre_optimizer_step", "on_optimizer_step"]
-"""Hooks after which a student that applies its gradient itself may be changed."""
+"""Hooks of a step between whose calls a student that applies its gradient itself may change."""
 
 
 @given(hook=st.sampled_from(UPDATING), step=st.integers(2, 3))
@@ -608,11 +627,11 @@ def falsify_a_failure_within_an_update_saves_nothing(subject: Any, hook: str, st
     silent = Script(epochs=1, steps_per_epoch=3, limit=None, answers=((),))
     at = next(n for n, call in enumerate(lifecycle(silent).calls) if (call.event, call.step) == (hook, step))
     try:
-        run = FailingRun(subject, silent, asked_at=at)
+        run = FailingRun(subject, silent, stop_at=at)
     except RuntimeError:
         return
     saved = [save.state.position.step for save in run.snapshots]
-    raise AssertionError(f"asked to stop in {hook} of step {step}, which fails, the run saves the steps {saved}")
+    raise AssertionError(f"stop requested in {hook} of step {step}, which fails: saved {saved}; expected RuntimeError")
 
 
 def _losses(plan: Plan) -> list[float | None]:
@@ -625,6 +644,7 @@ def _best(losses: list[float | None]) -> float | None:
 
 @given(plan=plans(), delays=st.lists(st.integers(0, 20), min_size=1, max_size=6))
 def falsify_late_contexts(subject: Any, device: str, plan: Plan, delays: list[int]) -> None:
+    """Keep the context of each step, and read it some steps later and after the run."""
     contexts: list[tuple[int, Any]] = []
 
     def act(callback: int, event: str, context: Any) -> None:
@@ -635,7 +655,7 @@ def falsify_late_contexts(subject: Any, device: str, plan: Plan, delays: list[in
             if due == context.step:
                 _assert_losses(earlier, plan, f"read at step {due}")
 
-    trained(subject, plan, device, recording_callbacks(1, act))
+    train(subject, plan, device, recording_callbacks(1, act))
     for _, earlier in contexts:
         _assert_losses(earlier, plan, "read after the run")
 
@@ -644,62 +664,66 @@ def _assert_losses(context: Any, plan: Plan, when: str) -> None:
     steps = range(1, context.step + 1)
     losses, tokens = _losses(plan)[: context.step], sum(plan.sums(step).count for step in steps)
     for name, wanted in (("loss", losses[-1]), ("best_loss", _best(losses)), ("tokens", tokens)):
-        seen = getattr(context, name)
-        assert same(seen, wanted), f"the context of step {context.step}, {when}: {name} is {seen}; expected {wanted}"
+        actual = getattr(context, name)
+        case = f"the context of step {context.step}, {when}: {name} is {actual}; expected {wanted}"
+        assert is_close(actual, wanted), case
 
 
 @given(plan=plans(), at=st.just(0) | st.integers(1, 17))
 def falsify_metrics_of_logged_steps(subject: Any, device: str, plan: Plan, at: int) -> None:
-    """at: the step up to which another run logged nothing, so it formed the loss and its terms alone; 0 for none."""
+    """Compare the metrics in every hook with the oracle's.
+
+    at: resume after this step of a run that logged nothing, and so computed the loss and its terms only; 0: new run.
+    """
     assume(at < plan.steps)
-    seen: list[tuple[str, dict[str, float]]] = []
+    metrics_by_event: list[tuple[str, dict[str, float]]] = []
 
     def act(callback: int, event: str, context: Any) -> None:
-        seen.append((f"{event} {context.step}", dict(context.metrics)))
+        metrics_by_event.append((f"{event} {context.step}", dict(context.metrics)))
 
     point: dict[str, Any] = {}
     if at:
         states = _states(subject, replace(plan, log_every=0, limit=at), device, RunServices())
         point = {"resume_from": ResumePoint(state=state_from_json(states[at]))}
-    trained(subject, plan, device, recording_callbacks(1, act), **point)
+    train(subject, plan, device, recording_callbacks(1, act), **point)
     expected = dict(_expected_metrics(plan, at))
-    for event, metrics in seen:
-        wanted = expected.get(event, {})
-        assert bool(metrics) == (event in expected), f"{event}: the metrics are {metrics}; expected {wanted}"
+    for event, metrics in metrics_by_event:
+        wanted = expected.pop(event, None)
+        assert bool(metrics) == (wanted is not None), f"{event}: the metrics are {metrics}; expected {wanted}"
         means = {name: value for name, value in metrics.items() if name in MEANS}
-        close = means.keys() == wanted.keys() and all(same(means[name], wanted[name]) for name in wanted)
-        assert close, f"{event}: the metrics are {means}; expected {wanted}"
+        is_equal = means.keys() == (wanted or {}).keys() and all(is_close(means[name], wanted[name]) for name in means)
+        assert is_equal, f"{event}: the metrics are {means}; expected {wanted}"
+    assert not expected, f"the run lacks the events {sorted(expected)}, which have metrics"
 
 
 MEANS = ("loss", "hard_loss", "soft_loss", "kl_at_T", "kl_at_1", "teacher_loss", "teacher_entropy", "agreement")
 
 
 def _states(subject: Any, plan: Plan, device: str, services: RunServices, **options: Any) -> dict[int, str]:
-    """Return the states of a run by step."""
+    """Return the states of a run that saves each step, as JSON by step."""
     states: dict[int, str] = {}
 
     def save(run: Any) -> None:
         states[run.state.position.step] = state_to_json(run.state)
 
-    trained(subject, plan, device, [], services=replace(services, save=save), save_every=1, **options)
+    train(subject, plan, device, [], services=replace(services, save=save), save_every=1, **options)
     return states
 
 
 def _expected_metrics(plan: Plan, at: int) -> Iterator[tuple[str, dict[str, float]]]:
-    """Yield logged steps and the oracle's metrics over the tokens of all steps since the last logged one.
+    """Yield events of logged steps with the oracle's metrics over the tokens of all steps since the last logged one.
 
-    A teacher whose weight is 0 in all of them does not run, and has no metrics. The first line after step `at`, up to
-    which nothing was logged, has the metrics that cover all its tokens.
+    A teacher of weight 0 does not run, and has no metrics. Up to step `at`, the run formed only the loss and its terms,
+    so the first line after it lacks the other metrics, unless no token was scored up to there.
     """
-    every = plan.log_every or plan.steps + 1
-    last = 0
-    for step in range(every, plan.steps + 1, every):
+    last, interval = 0, plan.log_every or plan.steps + 1
+    for step in range(interval, plan.steps + 1, interval):
         if step <= at:
             continue
-        since = added([plan.sums(logged) for logged in range(last + 1, step + 1)])
-        whole = last >= at or not any(plan.sums(unlogged).count for unlogged in range(1, at + 1))
+        since = add_sums([plan.sums(logged) for logged in range(last + 1, step + 1)])
+        has_all = last >= at or not any(plan.sums(unlogged).count for unlogged in range(1, at + 1))
         terms = [name for name, weight in zip(MEANS[1:3], plan.weights, strict=True) if weight]
-        names = (MEANS if plan.weights[1] else MEANS[:2]) if whole else (MEANS[0], *terms)
+        names = (MEANS if plan.weights[1] else MEANS[:2]) if has_all else (MEANS[0], *terms)
         last = step
         for event in ("on_log", "on_step_end"):
             yield f"{event} {step}", {name: since.nats[name] / since.count for name in names if since.count}
@@ -710,39 +734,38 @@ STEP_S, STEP_FLOPS = 0.5, 7
 
 @given(plan=plans(), at=st.just(0) | st.integers(1, 17))
 def falsify_rates_of_logged_steps(subject: Any, device: str, plan: Plan, at: int) -> None:
-    """Counting the operations of a step, once, takes a minute, which no time includes.
+    """Use a clock that advances by `STEP_S` a step, and by a minute, which must not count, while FLOPs are counted.
 
-    at: the step from which the run is resumed, much later; 0 for a new one.
+    at: the step from which the run is resumed, at second 1000; 0 for a new run.
     """
     assume(at < plan.steps)
-    now, seen = [0.0], list[tuple[int, dict[str, float]]]()
+    now, logged_steps = [0.0], list[tuple[int, dict[str, float]]]()
 
     def act(callback: int, event: str, context: Any) -> None:
         if event == "on_step_end" and context.metrics and context.step > at:
-            seen.append((context.step, dict(context.metrics)))
+            logged_steps.append((context.step, dict(context.metrics)))
 
-    def one_step_later(step: int) -> float:
+    def rate_and_advance(step: int) -> float:
         now[0] += STEP_S
         return 0.0
 
-    def counted() -> int:
+    def count_flops() -> int:
         now[0] += 60
         return STEP_FLOPS
 
-    services = RunServices(step_flops=counted, clock=lambda: now[0])
-    options: dict[str, Any] = {"learning_rate": one_step_later}
+    services = RunServices(step_flops=count_flops, clock=lambda: now[0])
+    options: dict[str, Any] = {"learning_rate": rate_and_advance}
     if at:
         state = state_from_json(_states(subject, plan, device, services, **options)[at])
         now[0], options["resume_from"] = 1000.0, ResumePoint(state=state)
-    result = trained(subject, plan, device, recording_callbacks(1, act), services=services, **options)
+    result = train(subject, plan, device, recording_callbacks(1, act), services=services, **options)
     last = at
-    for step, metrics in seen:
+    for step, metrics in logged_steps:
         _assert_rates(plan, last, step, metrics)
         last = step
-    seconds = plan.steps * STEP_S
-    assert result.elapsed_s == seconds, f"{plan.steps} steps take {result.elapsed_s} s; expected {seconds} s"
-    logged = seen[-1][1] if seen else {}
-    assert at or result.metrics == logged, f"the result has {result.metrics}; expected the last logged, {logged}"
+    assert_equal(f"elapsed_s of {plan.steps} steps", result.elapsed_s, plan.steps * STEP_S)
+    logged = logged_steps[-1][1] if logged_steps else {}
+    assert at or result.metrics == logged, f"the result has {result.metrics}; expected the last logged ones, {logged}"
 
 
 def _assert_rates(plan: Plan, last: int, step: int, metrics: dict[str, float]) -> None:
@@ -754,11 +777,11 @@ def _assert_rates(plan: Plan, last: int, step: int, metrics: dict[str, float]) -
         if loss in metrics:
             expected[f"{model}_perplexity"] = math.exp(min(metrics[loss], 20))
     for name, wanted in expected.items():
-        assert same(metrics.get(name), wanted), f"step {step}: {name} is {metrics.get(name)}; expected {wanted}"
+        assert is_close(metrics.get(name), wanted), f"step {step}: {name} is {metrics.get(name)}; expected {wanted}"
 
 
 UNEVEN = Plan(1, 2, 1, None, 0, (((0, 1), (1, 2)), ((2, 0), (1, 1), (0, 2), (2, 0))))
-"""An epoch of one scored token and then three."""
+"""An epoch of a step with one scored token and a step with three, so a mean of means differs from the mean."""
 
 
 @given(plan=plans())
@@ -775,7 +798,7 @@ def falsify_result_does_not_depend_on_reads(subject: Any, device: str, plan: Pla
     }
     size, last = plan.steps_per_epoch, plan.steps
     epochs = [range(first, min(first + size - 1, last) + 1) for first in range(1, last + 1, size)]
-    expected_means = [added([plan.sums(step) for step in epoch]).mean("loss") for epoch in epochs]
+    expected_means = [add_sums([plan.sums(step) for step in epoch]).mean("loss") for epoch in epochs]
     for log_every in (0, 1, 3, 1000):
         means: list[float | None] = []
 
@@ -783,8 +806,9 @@ def falsify_result_does_not_depend_on_reads(subject: Any, device: str, plan: Pla
             if event == "on_epoch_end":
                 means.append(context.loss)
 
-        result = trained(subject, replace(plan, log_every=log_every), device, recording_callbacks(1, act))
+        result = train(subject, replace(plan, log_every=log_every), device, recording_callbacks(1, act))
         for name, wanted in expected.items():
-            seen = getattr(result, name)
-            assert same(seen, wanted), f"logged every {log_every}: {name} is {seen}; expected {wanted}"
-        assert all(map(same, means, expected_means)), f"logged every {log_every}: the epochs have {means}"
+            actual = getattr(result, name)
+            assert is_close(actual, wanted), f"logged every {log_every}: {name} is {actual}; expected {wanted}"
+        is_equal = len(means) == len(expected_means) and all(map(is_close, means, expected_means))
+        assert is_equal, f"logged every {log_every}: the losses of epochs are {means}; expected {expected_means}"

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 
-def assert_equal(name: str, seen: object, expected: object) -> None:
+def assert_equal(name: str, actual: object, expected: object) -> None:
     """Assert that two values are equal."""
-    assert seen == expected, f"{name}: {seen!r}; expected {expected!r}"
+    assert actual == expected, f"{name}: {actual!r}; expected {expected!r}"
 
 
 def refusal(call: Callable[[], object], *kinds: type[BaseException]) -> str:

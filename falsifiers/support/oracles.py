@@ -4,7 +4,7 @@
 
 D is KL(teacher || student), or another divergence. A row is a sequence of V logits; values are in nats. The arithmetic
 uses no tensor operation, apart from the `textbook` form of a divergence.
-p is the teacher, q the student, beta the teacher's share of their mixture.
+p is the distribution of the teacher, q of the student; beta is the share of p in their mixture.
 Sources: Hinton, Vinyals, Dean 2015, arXiv:1503.02531, section 2; Agarwal et al. 2024, arXiv:2306.13649, equation 1.
 """
 
@@ -20,7 +20,7 @@ from torch import Tensor
 Row = Sequence[float]
 
 UNIT_ROUNDOFF = {torch.float64: 2.0**-53, torch.float32: 2.0**-24}
-"""The largest relative rounding error of one operation in each dtype."""
+"""The unit roundoff of each dtype: the largest relative rounding error of one operation."""
 
 
 def log_softmax(row: Row, temperature: float = 1.0) -> list[float]:
@@ -55,17 +55,20 @@ def forward_kl(student: Row, teacher: Row, temperature: float) -> float:
 def log_over_mixture(log_p: Sequence[float], log_q: Sequence[float], share: float) -> list[tuple[float, float]]:
     """Return log p - log m and log q - log m of each token, with m = share p + (1 - share) q; 0 where p and q are 0."""
 
-    def of_token(x: Decimal, y: Decimal, share: Decimal) -> tuple[float, float]:
+    def log_ratios(x: Decimal, y: Decimal, share: Decimal) -> tuple[float, float]:
         mixture = share * x.exp() + (1 - share) * y.exp()
         return (float(x - mixture.ln()), float(y - mixture.ln())) if mixture else (0.0, 0.0)
 
-    # With 60 digits: a difference is about as small as the share of the other distribution.
+    # 60 digits, because log p - log m is about as small as the share of q in the mixture, and would cancel in float64.
     with localcontext(prec=60):
-        return [of_token(Decimal(x), Decimal(y), Decimal(share)) for x, y in zip(log_p, log_q, strict=True)]
+        return [log_ratios(Decimal(x), Decimal(y), Decimal(share)) for x, y in zip(log_p, log_q, strict=True)]
 
 
 def _jensen_shannon(log_p: Sequence[float], log_q: Sequence[float], beta: float) -> float:
-    """Return beta KL(p || m) + (1 - beta) KL(q || m) with m = beta p + (1 - beta) q; a KL divergence for 0 and 1."""
+    """Return beta KL(p || m) + (1 - beta) KL(q || m) with m = beta p + (1 - beta) q.
+
+    By definition of the trainer, beta = 0 is the forward KL divergence KL(p || q), and beta = 1 the reverse one.
+    """
     if beta in (0, 1):
         return kl(log_q, log_p) if beta else kl(log_p, log_q)
 
@@ -91,8 +94,7 @@ def _forward_derivative(student: Row, teacher: Row, temperature: float, beta: fl
 def _reverse_derivative(student: Row, teacher: Row, temperature: float, beta: float) -> list[float]:
     """Return the derivative of KL(student || teacher): q (d - sum q d) with d = s - t.
 
-    Each row is shifted by its largest logit. At a token with a logit of -inf, d counts as 0: both logits are then taken
-    as equal.
+    Each row is shifted by its largest logit. At a token where a logit is -inf, d counts as 0, as if both were equal.
     """
     s, t = ([(x - max(row)) / temperature for x in row] for row in (student, teacher))
     gaps = [a - b if min(a, b) > -math.inf else 0.0 for a, b in zip(s, t, strict=True)]
@@ -110,7 +112,7 @@ def _jensen_shannon_derivative(student: Row, teacher: Row, temperature: float, b
 def _torch_kl(log_a: Tensor, log_b: Tensor, beta: float = 0.0) -> Tensor:
     """Return KL(a || b) over the last dimension; no term where a is 0. `beta` is not used."""
     is_zero = log_a.isneginf()
-    log_a = log_a.masked_fill(is_zero, 0.0)  # before the product, whose derivative would be NaN
+    log_a = log_a.masked_fill(is_zero, 0.0)  # masked before the product, because 0 * inf has the derivative NaN
     return (log_a.exp() * (log_a - log_b)).masked_fill(is_zero, 0.0).sum(-1)
 
 
@@ -126,11 +128,11 @@ class Oracle:
     """A divergence from its definition.
 
     Attributes:
-        value: Returns the divergence in nats of log p, log q and beta.
-        derivative: Returns the derivative with respect to each student logit divided by the temperature, of the rows of
-            student and teacher, the temperature and beta.
-        textbook: Returns the divergence of the tensors log p and log q, and beta, by differentiable operations.
-        betas: The values of beta to try.
+        value: A function of log p, log q and beta that returns the divergence in nats.
+        derivative: A function of the rows of student and teacher, the temperature and beta that returns the derivative
+            with respect to each student logit divided by the temperature.
+        textbook: A function of the tensors log p and log q, and beta, with differentiable operations.
+        betas: The values of beta to test.
     """
 
     value: Callable[[Sequence[float], Sequence[float], float], float]
@@ -170,7 +172,7 @@ class Loss:
     beta: float = 0.5
 
     def nats(self, student: Row, teacher: Row, label: int) -> float:
-        """Return the loss of one row in nats; a term of weight 0 is absent, even if it is infinite."""
+        """Return the loss of one row in nats; a term of weight 0 is left out, even if it is infinite."""
         loss = self.ce_weight * cross_entropy(student, label) if self.ce_weight else 0.0
         if self.kd_weight:
             divergence = row_divergence(student, teacher, self.temperature, self.divergence, self.beta)
@@ -240,23 +242,25 @@ def allowed_divergence(
     return logs + (logs + 2 * unit * (len(student) + 4)) * spread + unit
 
 
-def assert_close(name: str, seen: float, expected: float, allowed: float, formula: str) -> None:
-    """Assert |seen - expected| <= allowed; equal infinities are close, NaN never is."""
-    difference = 0.0 if seen == expected else abs(seen - expected)
-    assert difference <= allowed, (
-        f"{name} is {seen:.9g}; expected {expected:.9g} ({formula}); difference {difference:.3g}, allowed {allowed:.3g}"
-    )
+def assert_close(name: str, actual: float, expected: float, allowed: float, formula: str) -> None:
+    """Assert |actual - expected| <= allowed; equal infinities are close, NaN never is.
+
+    formula: what is expected, for the message.
+    """
+    difference = 0.0 if actual == expected else abs(actual - expected)
+    case = f"{name} is {actual:.9g}; expected {expected:.9g} ({formula})"
+    assert difference <= allowed, f"{case}; difference {difference:.3g}, allowed {allowed:.3g}"
 
 
 def assert_refused(case: str, call: Callable[[], object], *words: str, kind: type[Exception] = ValueError) -> None:
     """Assert that a call raises an exception of `kind` whose message contains every word, in any case of letters."""
     expected = f"{case}: expected a {kind.__name__} that contains {list(words)}"
     try:
-        answer = call()
+        result = call()
     except kind as refusal:
         missing = [word for word in words if word.lower() not in str(refusal).lower()]
-        assert not missing, f"{case}: the message does not contain {missing}: {refusal}"
+        assert not missing, f"{expected}; the message lacks {missing}: {refusal}"
     except Exception as other:  # any other exception is a wrong refusal
         raise AssertionError(f"{expected}, got {type(other).__name__}: {other}") from other
     else:
-        raise AssertionError(f"{expected}, and {answer!r} was returned")
+        raise AssertionError(f"{expected}; the call returned {result!r}")

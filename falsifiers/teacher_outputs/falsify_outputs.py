@@ -24,6 +24,7 @@ from falsifiers.chunked_head.models import chunks_of
 from falsifiers.rank_runs.falsify_runs import assert_no_error, launched, launcher
 from falsifiers.resume.runs import TIMEOUT_S
 from falsifiers.support import oracles
+from falsifiers.support.assertions import assert_equal
 from falsifiers.support.cases import HALVES, TEMPERATURES, tensors
 from falsifiers.support.oracles import assert_refused
 from falsifiers.support.ranks import run_ranks
@@ -48,7 +49,7 @@ from reference_trainer.training.evaluation import evaluate
 MANIFEST = "manifest.json"
 COUNTING: dict[str, Any] = {"parts": "falsifiers.teacher_outputs.parts:Counting"}
 SHARDS = 4
-"""Of the outputs of a small run: 12 sequences and one that is held back, in batches of 4."""
+"""Number of shards of a small run: 12 training sequences and one held-back sequence, in batches of 4."""
 
 
 def written(
@@ -59,7 +60,7 @@ def written(
     shard_bytes: int = 1,
     **changes: Any,
 ) -> Path:
-    """Return the directory of outputs of a small run, by default in shards of one batch."""
+    """Write the outputs of a small run, by default in shards of one batch, and return their directory."""
     settings = small(directory, **{"out": directory / name, "temperature": 2.0, **changes})
     return write(settings, top_k=top_k, shard_bytes=shard_bytes, lines=Lines(io.StringIO()))
 
@@ -74,9 +75,9 @@ def written(
 def falsify_training_from_outputs(
     subject: Any, seed: int, accumulate: int, top_k: int | None, shard_bytes: int, rows: dict[str, Any]
 ) -> None:
-    """A run from outputs of every token equals the run with the live teacher. The subject is `pipeline.distill`.
+    """Compare a run from stored outputs of all tokens with a run with the live teacher.
 
-    shard_bytes: of one batch, or of several.
+    top_k: 256, all tokens, or None, which stores logits. shard_bytes: the size of one batch, or of several.
     """
     with scratch() as directory:
         settings = small(directory, seed=seed, accumulate=accumulate, out=directory / "live", **rows)
@@ -89,40 +90,42 @@ def falsify_training_from_outputs(
         produced = settings.replace(out=outputs)
         precompute(produced, top_k=top_k, shard_bytes=shard_bytes, lines=Lines(io.StringIO()))
         stored = run(subject, settings.replace(out=directory / "stored", teacher_outputs=outputs))
-        bits = [file_digests(directory / out)["model.safetensors"] for out in ("live", "stored")]
-    assert bits[0] == bits[1], f"from outputs of {top_k or 'all'} tokens, the student differs from the teacher's"
-    measured = stored.held_back.keys()
-    assert ("kl_at_1" in measured) == (top_k is None), f"with top_k {top_k} an evaluation measures {sorted(measured)}"
-    for metric in measured:
-        seen, expected = stored.held_back[metric], live.held_back[metric]
-        assert seen == expected, f"held-back {metric} is {seen} from outputs, and {expected} from the teacher"
+        digests = [file_digests(directory / out)["model.safetensors"] for out in ("stored", "live")]
+    assert_equal(f"{top_k=}: digest of the student from stored outputs, compared with a live teacher", *digests)
+    # Outputs of the k most probable tokens are for one temperature, so the KL divergence at 1 is unknown.
+    assert_equal(f"{top_k=}: whether kl_at_1 is evaluated", "kl_at_1" in stored.held_back, top_k is None)
+    expected = {metric: live.held_back[metric] for metric in stored.held_back}
+    assert_equal("held-back metrics from stored outputs", stored.held_back, expected)
 
 
 @given(interrupted=st.integers(1, SHARDS), top_k=st.sampled_from([None, 3]))
 def falsify_interrupted_production(subject: Any, interrupted: int, top_k: int | None) -> None:
+    """Interrupt the production in a forward pass of the teacher, and continue it, with just enough free space."""
     with scratch() as directory:
-        out, where = directory / "out", f"interrupted in forward {interrupted}"
+        out, case = directory / "out", f"interrupted in forward {interrupted}"
 
-        def produced(name: str = "out") -> dict[str, str]:
+        def produce(name: str = "out") -> dict[str, str]:
             return file_digests(written(directory, name, subject.precompute, top_k=top_k, **COUNTING))
 
-        undisturbed = produced("undisturbed")
-        assert len(undisturbed) == SHARDS + 1, f"the outputs are {sorted(undisturbed)}"
+        undisturbed = produce("undisturbed")
+        assert len(undisturbed) == SHARDS + 1, (
+            f"the outputs are {sorted(undisturbed)}; expected {SHARDS} and a manifest"
+        )
         Counted.forwards, Counted.interrupted = 0, interrupted
         try:
-            produced()
-            raise AssertionError(f"forward {interrupted} was not interrupted")
+            produce()
+            raise AssertionError(f"a KeyboardInterrupt in forward {interrupted} did not end the production")
         except KeyboardInterrupt:
-            assert not out.exists(), f"{where}, a production left {sorted(p.name for p in out.iterdir())} in --out"
+            assert not out.exists(), f"{case}: --out has {sorted(p.name for p in out.iterdir())}; expected no directory"
         Counted.forwards = Counted.interrupted = 0
         size = sum(path.stat().st_size for path in (directory / "out.partial").glob("outputs-*"))
         with free_bytes(max(tensor_bytes(directory / "undisturbed") - size, 0)):
-            assert produced() == undisturbed, f"{where}, the outputs differ from undisturbed ones"
-        again, remaining = Counted.forwards, SHARDS - interrupted + 1
-        assert again == remaining, f"{where}, {again} forwards were made afterwards; expected {remaining}"
-        produced()
-        assert Counted.forwards == again, "outputs that are there were computed again"
-        assert sorted(p.name for p in directory.iterdir() if "partial" in p.name) == [], "unfinished outputs are left"
+            assert_equal(f"{case}, then continued: digests of the outputs", produce(), undisturbed)
+        assert_equal(f"{case}: forwards when continued", Counted.forwards, SHARDS - interrupted + 1)
+        Counted.forwards = 0
+        produce()
+        assert_equal("forwards of a call whose outputs are complete", Counted.forwards, 0)
+        assert_equal("partial files", sorted(p.name for p in directory.iterdir() if "partial" in p.name), [])
 
 
 @given(ranks=st.sampled_from([2, 3]), top_k=st.sampled_from([None, 3]), divided=st.booleans())
@@ -142,17 +145,19 @@ def falsify_ranks_share_the_shards(subject: Any, ranks: int, top_k: int | None, 
             return Counted.forwards
 
         forwards = run_ranks(ranks, work, limit_s=60.0, served=served)
-        assert file_digests(directory / "several") == expected, f"{ranks} ranks write other outputs than one process"
+        assert_equal(f"digests of the outputs of {ranks} ranks", file_digests(directory / "several"), expected)
         shares = [len(range(rank, SHARDS, ranks)) for rank in range(ranks)]
-        shares = [max(shares)] * ranks if divided else shares  # every rank gathers the teacher
-        assert forwards == shares, f"{ranks} ranks made {forwards} forwards for {SHARDS} shards; expected {shares}"
+        # All ranks run each forward of a divided teacher together, to gather its weights.
+        shares = [max(shares)] * ranks if divided else shares
+        assert_equal(f"forwards of {ranks} ranks for {SHARDS} shards", forwards, shares)
 
 
 @given(seed=st.integers(0, 9), k=st.sampled_from([1, 3, 256]), rows=st.sampled_from([1, 7, 30]))
 def falsify_top_k_outputs_are_kept_in_chunks(subject: Any, seed: int, k: int, rows: int) -> None:
-    """Chunks have some rows of 256 logits; only the check of the first batch has the teacher form logits.
+    """Compute the most probable tokens in chunks of `rows` rows of 256 logits, and compare with outputs in one chunk.
 
-    The kept tokens have the same probabilities as in outputs of all tokens, which have no rest.
+    The teacher may return logits only for the check of its head in the first batch. The probabilities of the kept
+    tokens must equal those of outputs of all tokens.
     """
     tau = 2.0
     with scratch() as directory:
@@ -166,18 +171,22 @@ def falsify_top_k_outputs_are_kept_in_chunks(subject: Any, seed: int, k: int, ro
                 formed = Counted.logits
                 written(directory, "all in chunks", subject.precompute, seed=seed, dtype="float64", **COUNTING)
         all_logits = [file_digests(directory / name) for name in ("all", "all in chunks")]
-        assert all_logits[0] == all_logits[1], f"outputs of all tokens differ if chunks have {rows} rows"
-        assert 0 < formed <= heads.CHECKED_TOKENS * 256, f"a forward returned {formed} logits"
+        assert_equal(f"digests of outputs of all tokens, in chunks of {rows} rows", *reversed(all_logits))
+        limit = heads.CHECKED_TOKENS * 256
+        assert 0 < formed <= limit, f"a forward of the teacher returned {formed} logits; expected 1 to {limit}"
         files = [sorted((directory / name).glob("outputs-*")) for name in ("whole", "chunks", "all")]
-        assert [len(paths) for paths in files] == [SHARDS] * 3, f"the shards are {files}"
-        for expected, seen, every in zip(*(map(load_file, paths) for paths in files), strict=True):
-            kept = torch.cat([seen["logits"] / tau, seen["rest"][:, None]], 1).softmax(-1)[:, :k]
-            wanted = (every["logits"] / tau).softmax(-1).gather(1, seen["tokens"].long())
-            apart = float((kept - wanted).abs().max())
-            assert apart <= EXACT, f"the probabilities of {k} kept tokens at temperature {tau} are off by {apart:.1e}"
+        assert_equal("numbers of shards", [len(paths) for paths in files], [SHARDS] * 3)
+        for expected, actual, all_tokens in zip(*(map(load_file, paths) for paths in files), strict=True):
+            # `rest` is the logarithm of the sum of exp(logit / tau) over the tokens that are not kept.
+            kept = torch.cat([actual["logits"] / tau, actual["rest"][:, None]], 1).softmax(-1)[:, :k]
+            wanted = (all_tokens["logits"] / tau).softmax(-1).gather(1, actual["tokens"].long())
+            error = float((kept - wanted).abs().max())
+            assert error <= EXACT, f"probabilities of {k} tokens at {tau=} have an error of {error:.1e} > {EXACT}"
             for name, tensor in expected.items():
-                apart = float((seen[name].double() - tensor.double()).abs().max())
-                assert apart <= EXACT, f"{k} tokens in chunks of {rows} rows: {name} is off by {apart:.1e}"
+                error = float((actual[name].double() - tensor.double()).abs().max())
+                assert error <= EXACT, (
+                    f"{k} tokens in chunks of {rows} rows: {name} has an error of {error:.1e} > {EXACT}"
+                )
 
 
 def all_outputs(outputs: Path) -> dict[str, Tensor]:
@@ -197,7 +206,7 @@ def free_bytes(free: int) -> Any:
 
 @given(dtype=st.sampled_from(["bfloat16", "float32", "float64"]), top_k=st.sampled_from([None, 3]))
 def falsify_room_is_that_of_the_outputs(subject: Any, dtype: str, top_k: int | None) -> None:
-    """One byte fewer than the tensors have is refused; their bytes are enough. Shards have the bytes that are asked."""
+    """The bytes of the tensors must suffice, and one byte less is refused. Shards have at most `shard_bytes`."""
     batch = 4 * 8  # positions; a kept logit is float32 at least, a token and a label are int32
     width = {"bfloat16": 2, "float32": 4, "float64": 8}[dtype]
     one_batch = batch * (4 + (256 * width if top_k is None else top_k * (max(width, 4) + 4) + max(width, 4)))
@@ -212,23 +221,25 @@ def falsify_room_is_that_of_the_outputs(subject: Any, dtype: str, top_k: int | N
                 else:
                     assert_refused(f"{free} bytes free", lambda: write("refused"), f"{needed:,}", kind=OutputError)
         for batches, shard_bytes in ((2, 3 * one_batch - 1), (3, 3 * one_batch)):
-            seen = write(f"of{batches}", shard_bytes=shard_bytes)
-            rows = [len(load_file(path)["ends"]) for path in sorted(seen.glob("outputs-*"))]
+            outputs = write(f"of{batches}", shard_bytes=shard_bytes)
+            rows = [len(load_file(path)["ends"]) for path in sorted(outputs.glob("outputs-*"))]
             sizes = [min(4 * batches, 13 - begin) for begin in range(0, 13, 4 * batches)]
-            assert rows == sizes, f"shards of {shard_bytes} bytes have {rows} rows of {dtype}; expected {sizes}"
-            saved, nothing = SavedOutputs(seen), torch.full((2, 8), -100)
+            assert_equal(f"rows in shards of {shard_bytes} bytes of {dtype}", rows, sizes)
+            saved, nothing = SavedOutputs(outputs), torch.full((2, 8), -100)
             for number, (name, tensor) in itertools.product(range(13), expected.items()):
                 row, wanted = saved.row(number)[name], tensor[7 * number : 7 * number + 7]
-                assert torch.equal(row, wanted), f"{name} of row {number} in shards of {shard_bytes} bytes: {row}"
+                case = f"{name} of row {number} in shards of {shard_bytes} bytes is {row}; expected {wanted}"
+                assert torch.equal(row, wanted), case
             assert_refused("row 13 of 13", partial(saved.row, 13), "no row 13", kind=ModelFileError)
             teacher: Any = stored_teacher(saved)
-            unscored = Batch(torch.zeros_like(nothing), nothing)  # without numbers, as of a rank without rows
+            # A batch without numbers of rows: a rank without a row left computes one.
+            unscored = Batch(torch.zeros_like(nothing), nothing)
             logits = teacher.top_k(unscored).logits if top_k else teacher.logits(unscored)
-            assert not bool(logits.any()), f"logits of a batch in which nothing is predicted are {logits.tolist()}"
+            assert not bool(logits.any()), f"logits of a batch without labels are {logits.tolist()}; expected zeros"
 
 
 def falsify_unfinished_outputs_of_another_call(subject: Any) -> None:
-    """Shards of an interrupted call are used by an equal call only; outputs of another call are not replaced."""
+    """Interrupt a call, and then make another one: it must not use the shards, and its outputs are not replaced."""
     versions = subject.versions()
     cases: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         "teacher": ({"seed": 1}, versions),
@@ -244,9 +255,9 @@ def falsify_unfinished_outputs_of_another_call(subject: Any) -> None:
                     other()
             except KeyboardInterrupt:
                 Counted.interrupted = 0
-            seen = file_digests(written(directory, "out", subject.precompute, top_k=2, **COUNTING))
+            actual = file_digests(written(directory, "out", subject.precompute, top_k=2, **COUNTING))
             expected = file_digests(written(directory, "expected", subject.precompute, top_k=2, **COUNTING))
-            assert seen == expected, f"the outputs hold shards of another {label}, whose production was interrupted"
+            assert_equal(f"digests of outputs after an interrupted call with another {label}", actual, expected)
             with mock.patch.object(subject, "versions", lambda others=others: others):
                 assert_refused(f"outputs of another {label}", other, "has other outputs", kind=OutputError)
 
@@ -262,33 +273,33 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "separator": (lambda d: {"documents": "pad", "separator": "-"}, "separator was"),
     "features": (lambda d: {"feature_weight": 1.0}, "no hidden states"),
     "features later": (lambda d: {"feature_weight_end": 1.0}, "no hidden states"),
-    "teacher": (lambda d: {"teacher": _other(d)}, "teacher_sha256 was"),
+    "teacher": (lambda d: {"teacher": _train_other(d)}, "teacher_sha256 was"),
     "another format": (lambda d: reconfigure(d / "outputs" / MANIFEST, format="other/1"), "has format 'other/1'"),
     "shard cut": (lambda d: cut(d / "outputs" / "outputs-00001.safetensors"), "sizes of the files"),
     "shard changed": (lambda d: flip(d / "outputs" / "outputs-00001.safetensors", -3), "SHA-256"),
     "shard missing": (lambda d: (d / "outputs" / "outputs-00001.safetensors").unlink(), "outputs-00001.safetensors"),
     "no manifest": (lambda d: (d / "outputs" / MANIFEST).unlink(), MANIFEST),
-    "other outputs at a resume": (lambda d: _begun(d), "teacher_outputs_sha256 was"),
-    "labels of other rows": (lambda d: renumbered(d / "outputs"), "other tokens to predict"),
+    "other outputs at a resume": (lambda d: _begin_with_others(d), "teacher_outputs_sha256 was"),
+    "labels of other rows": (lambda d: exchange_shards(d / "outputs"), "other tokens to predict"),
 }
-"""What differs from the outputs, by a setting or on the disk, and what the refusal says."""
+"""A change of the files, or the settings of the run that differ from the outputs, and words of the refusal."""
 
 
-def _other(directory: Path) -> Path:
+def _train_other(directory: Path) -> Path:
     """Train another model, and return its directory."""
     run(distill, small(directory, out=directory / "other"))
     return directory / "other"
 
 
-def _begun(directory: Path) -> dict[str, Any]:
-    """Train a step from outputs of the same teacher with more tokens, and return the settings of the next ones."""
+def _begin_with_others(directory: Path) -> dict[str, Any]:
+    """Train a step from outputs of the same teacher with more tokens, and return the settings that resume the run."""
     options = {"out": directory / "out", "teacher_outputs": written(directory, "more", top_k=4), "temperature": 2.0}
     run(distill, small(directory, max_steps=1, save_every=1, **options))
     return {"resume": Path("latest"), "force": True, "save_every": 1}
 
 
-def renumbered(outputs: Path) -> None:
-    """Exchange two shards, and their digests."""
+def exchange_shards(outputs: Path) -> None:
+    """Exchange the first two shards, and their digests in the manifest."""
     names = [outputs / f"outputs-0000{number}.safetensors" for number in (0, 1)]
     contents = [name.read_bytes() for name in names]
     for path, content in zip(names, reversed(contents), strict=True):
@@ -311,7 +322,7 @@ def falsify_other_outputs_are_refused(subject: Any, kind: str) -> None:
 
 
 def falsify_calls_without_outputs_are_refused(subject: Any) -> None:
-    """Each call is refused, and leaves no outputs."""
+    """Call with invalid settings, or with a teacher whose logits overflow, and assert that no outputs are left."""
     with scratch() as directory:
         broken = new_decoder(DecoderConfig(vocab_size=256, layers=1, width=16, heads=1), 0)
         for parameter in broken.parameters():
@@ -333,12 +344,12 @@ def falsify_calls_without_outputs_are_refused(subject: Any) -> None:
         for label, (changes, words, kind) in cases.items():
             call = partial(written, directory, "out", subject.precompute, **changes)
             assert_refused(label, call, words, kind=kind)
-            assert not (directory / "out").exists(), f"{label}: outputs are there after the refusal"
+            assert not (directory / "out").exists(), f"{label}: the refused call left outputs; expected none"
 
 
 DIVERGENCES = sorted(oracles.DIVERGENCES)
 EXACT = 1e-9
-"""Largest relative difference in float64, whose rounding the largest temperature and its square multiply by 400."""
+"""Largest relative error in float64: some hundred roundings of 2^-53, times the largest temperature squared, 400."""
 
 
 @st.composite
@@ -350,11 +361,11 @@ def models(draw: st.DrawFn) -> tuple[Tensor, Tensor, int, float]:
 
 
 PRECISE = torch.tensor([[[0.5, 0.0, -1.5, 1.0]]]).double(), torch.tensor([[[1.0, -0.5, 0.5, 0.0]]]).double(), 2, 3.0
-"""Rests that bfloat16 cannot represent."""
+"""A case whose sums over the tokens that are not kept have no exact bfloat16."""
 
 
 def outcomes(logits_BTV: Tensor, tokens: list[list[int]], temperature: float) -> list[list[Tensor]]:
-    """Return log-probabilities of the kept tokens of each row and, unless all are kept, of the others together."""
+    """Return, for each row, the log-probabilities of the kept tokens and, unless all are kept, of the others' sum."""
     log_NV, rows = torch.log_softmax(logits_BTV.flatten(0, 1) / temperature, -1), []
     for row, kept in zip(log_NV, tokens, strict=True):
         rest = [logit for number, logit in enumerate(row) if number not in kept]
@@ -364,11 +375,11 @@ def outcomes(logits_BTV: Tensor, tokens: list[list[int]], temperature: float) ->
 
 
 def largest(teacher_BTV: Tensor, k: int) -> list[list[int]]:
-    """Return the k tokens of the largest logits of each row, the first of equal ones."""
+    """Return the k tokens with the largest logits of each row; of equal logits, the first tokens."""
     return [sorted(range(len(row)), key=lambda v: -row[v])[:k] for row in teacher_BTV.flatten(0, 1).tolist()]
 
 
-def expected(name: str, student: Tensor, teacher: Tensor, k: int, temperature: float) -> Tensor:
+def expected_divergence(name: str, student: Tensor, teacher: Tensor, k: int, temperature: float) -> Tensor:
     """Return temperature^2 times the divergence between distributions of K + 1 outcomes, by its definition."""
     total, tokens = torch.zeros((), dtype=torch.float64), largest(teacher, k)
     for q, p in zip(outcomes(student, tokens, temperature), outcomes(teacher, tokens, temperature), strict=True):
@@ -380,7 +391,7 @@ def expected(name: str, student: Tensor, teacher: Tensor, k: int, temperature: f
 def loss_and_gradient(
     subject: Any, name: str, student: Tensor, teacher: Tensor, k: int, tau: float, device: str
 ) -> tuple[float, Tensor]:
-    """Return the loss and the gradient that the subject's completed teacher gives."""
+    """Return loss and gradient with the teacher's logits that the subject completes from its top k outputs."""
     student, teacher = student.to(device), teacher.to(device)
     kept = subject.keep_top_k(teacher, k, tau)
     complete = subject.complete_logits(kept, student, tau)
@@ -393,7 +404,7 @@ def loss_and_gradient(
 
 
 DTYPES = {torch.float64: EXACT, torch.float32: 1e-4, torch.bfloat16: 1e-4}
-"""Likewise; bfloat16 is computed in float32. The drawn logits are exact in each."""
+"""Largest error for each dtype of logits; bfloat16 is computed in float32. The drawn logits are exact in all dtypes."""
 
 
 @given(drawn=models(), name=st.sampled_from(DIVERGENCES), dtypes=st.tuples(*[st.sampled_from(list(DTYPES))] * 2))
@@ -406,44 +417,47 @@ def falsify_loss_is_that_of_the_outcomes(
     name: str,
     dtypes: tuple[torch.dtype, torch.dtype],
 ) -> None:
-    """dtypes: of student and teacher."""
+    """Compare with the divergence of K + 1 outcomes, in float64. dtypes: of student and teacher."""
     student, teacher, k, tau = drawn
     models = student.to(dtypes[0]), teacher.to(dtypes[1])
     loss, gradient = loss_and_gradient(subject, name, *models, k, tau, device)
     leaf = student.clone().requires_grad_()
-    nats = expected(name, leaf, teacher, k, tau)
-    (derivative,) = torch.autograd.grad(nats, leaf)
-    of = f"{name} with {k} of {student.shape[-1]} tokens at temperature {tau} of {dtypes}"
-    exact = max(DTYPES[dtype] for dtype in dtypes)
-    bound = exact * max(1.0, abs(float(nats.detach())))
-    assert abs(loss - float(nats.detach())) <= bound, f"{of} is {loss} nats; expected {float(nats.detach())}"
-    apart = float((gradient - derivative).abs().max())
-    assert apart <= exact * tau, f"{of}: the gradient is {gradient.tolist()}; expected {derivative.tolist()}"
+    expected = expected_divergence(name, leaf, teacher, k, tau)
+    (derivative,) = torch.autograd.grad(expected, leaf)
+    case, nats = f"{name} with {k} of {student.shape[-1]} tokens at {tau=} of {dtypes}", float(expected.detach())
+    allowed = max(DTYPES[dtype] for dtype in dtypes)
+    assert abs(loss - nats) <= allowed * max(1.0, abs(nats)), f"{case} is {loss} nats; expected {nats}"
+    error = float((gradient - derivative).abs().max())
+    assert error <= allowed * tau, f"{case}: the gradient is {gradient.tolist()}; expected {derivative.tolist()}"
 
 
 @given(drawn=models())
 def falsify_banned_tail_is_shared_equally(subject: Any, drawn: tuple[Tensor, Tensor, int, float]) -> None:
-    """Each of the V - K other tokens has the probability (1 - sum of p_k) / (V - K), at an infinite cost."""
+    """Ban all tokens but the teacher's top k for the student, by logits of -inf.
+
+    Each of the V - k other tokens must have the teacher's probability (1 - sum of the top k) / (V - k), and the loss
+    must be +inf.
+    """
     student, teacher, k, tau = drawn
     V = student.shape[-1]
     k = min(k, V - 1)
     p = (teacher / tau).softmax(-1).flatten(0, 1)
-    wanted, banned = p.clone(), student.clone().flatten(0, 1)
+    expected, banned = p.clone(), student.clone().flatten(0, 1)
     for number, tokens in enumerate(largest(teacher, k)):
-        rest = [v for v in range(V) if v not in tokens]
-        banned[number, rest] = -math.inf
-        wanted[number, rest] = p[number, rest].sum() / (V - k)
+        others = [v for v in range(V) if v not in tokens]
+        banned[number, others] = -math.inf
+        expected[number, others] = p[number, others].sum() / (V - k)
     complete = subject.complete_logits(subject.keep_top_k(teacher, k, tau), banned.view_as(student), tau)
-    seen = (complete / tau).softmax(-1).flatten(0, 1)
+    actual = (complete / tau).softmax(-1).flatten(0, 1)
     case = f"{k} of {V} tokens at temperature {tau}"
-    assert float((seen - wanted).abs().max()) <= EXACT, f"{case}: probabilities {seen.tolist()}; expected {wanted}"
+    assert float((actual - expected).abs().max()) <= EXACT, f"{case}: probabilities {actual}; expected {expected}"
     loss, gradient = loss_and_gradient(subject, "forward_kl", banned.view_as(student), teacher, k, tau, "cpu")
-    assert loss == math.inf, f"{case}: a student that bans the tail has a loss of {loss} nats, not +inf"
-    assert bool(gradient.isfinite().all()), f"{case}: the gradient is {gradient.tolist()}"
+    assert loss == math.inf, f"{case}: the loss is {loss} nats; expected +inf"
+    assert bool(gradient.isfinite().all()), f"{case}: the gradient is {gradient.tolist()}; expected finite numbers"
 
 
 class TopKTable:
-    """A teacher that knows the most probable tokens of a table [3, V]."""
+    """A teacher that returns the top k outputs of a table of logits [3, V]."""
 
     def __init__(self, subject: Any, table: Tensor, k: int, tau: float) -> None:
         self.vocab_size = table.shape[1]
@@ -472,19 +486,19 @@ def falsify_unknown_metrics_are_absent(subject: Any, table: Tensor, k: int, ce_w
     teacher: Any = TopKTable(subject, table, k, 2.0)
     labels = torch.tensor([[1, 2, -100]])
     student = FixtureStudent(torch.zeros(3, 4, dtype=torch.float64), learning_rate=0.1)
-    passed = forward_backward(teacher, student, batch, labels, weights, scale=1.0, metrics=True)
-    assert set(passed.sums) == {"loss", "hard_loss", "soft_loss"}, f"a step measures {sorted(passed.sums)}"
+    sums = forward_backward(teacher, student, batch, labels, weights, scale=1.0, metrics=True).sums
+    assert_equal("metrics of a step", set(sums), {"loss", "hard_loss", "soft_loss"})
     evaluated = evaluate(teacher, FixtureTeacher(torch.zeros_like(table)), OneBatch(batch), weights)
-    assert set(evaluated) == {"hard_loss", "soft_loss", "token_accuracy"}, f"an evaluation measures {sorted(evaluated)}"
+    assert_equal("metrics of an evaluation", set(evaluated), {"hard_loss", "soft_loss", "token_accuracy"})
     hard = sum(-oracles.log_softmax([0.0] * 4, 1.0)[y] for y in (1, 2))
-    assert abs(float(passed.sums["hard_loss"]) - hard) <= EXACT, f"hard_loss is {float(passed.sums['hard_loss'])}"
+    oracles.assert_close("hard_loss", float(sums["hard_loss"]), hard, EXACT, "2 tokens with 4 equal logits")
 
 
-OF_A_TEACHER = {"kl_at_1", "kl_at_T", "teacher_loss", "teacher_entropy", "teacher_perplexity", "agreement"}
+TEACHER_METRICS = {"kl_at_1", "kl_at_T", "teacher_loss", "teacher_entropy", "teacher_perplexity", "agreement"}
 
 
 class CountedTeacher:
-    """A teacher that notes in which step it is run."""
+    """A teacher that records the step of each of its forward passes."""
 
     vocab_size = 3
 
@@ -496,8 +510,8 @@ class CountedTeacher:
         return torch.zeros(*batch.tokens.shape, 3, dtype=torch.float64)
 
 
-class StepNotes(Callback):
-    """Callback that gives the teacher the step, and records the metrics of logged steps."""
+class StepRecorder(Callback):
+    """Callback that tells the teacher the step, and records the names of the metrics of logged steps."""
 
     def __init__(self, teacher: CountedTeacher) -> None:
         self.teacher, self.logged = teacher, dict[int, Any]()
@@ -521,7 +535,7 @@ def falsify_teacher_runs_where_it_is_needed(
 ) -> None:
     kd = start if end is None else Annealed(start, end, "linear", warmup)
     table, teacher = nn.Embedding(3, 3, _weight=torch.zeros(3, 3, dtype=torch.float64)), CountedTeacher()
-    notes, tokens = StepNotes(teacher), torch.tensor([[0, 1, 2]])
+    recorder, tokens = StepRecorder(teacher), torch.tensor([[0, 1, 2]])
     subject.train(
         teacher,
         ModuleStudent(table, 3),
@@ -530,23 +544,24 @@ def falsify_teacher_runs_where_it_is_needed(
         schedule=Schedule(epochs=1, steps_per_epoch=steps, log_every=every),
         objective=Objective(temperature=2.0, ce_weight=1.0, kd_weight=kd),
         learning_rate=lambda step: 0.1,
-        callbacks=[notes],
+        callbacks=[recorder],
     )
     weight = {step: kd.at(step, steps) if isinstance(kd, Annealed) else kd for step in range(1, steps + 1)}
     logged = range(every, steps + 1, every) if every else range(0)
-    # A line needs the teacher in all its steps if it needs it in one.
-    lines = {
-        step: next((range(last - every + 1, last + 1) for last in logged if step <= last), [step]) for step in weight
-    }
-    expected = [step for step in weight if any(weight[of_line] for of_line in lines[step])]
-    assert teacher.steps == expected, f"with the weights {weight}, logged every {every}, it ran in {teacher.steps}"
-    for step, names in notes.logged.items():
-        seen, whole = names & OF_A_TEACHER, OF_A_TEACHER if step in expected else set()
-        assert seen == whole, f"step {step}, of weight {weight[step]}, logs {sorted(seen)}; expected {sorted(whole)}"
+    # Metrics are means over the steps since the last logged one. If one of these has a weight, the teacher runs in all.
+    expected = []
+    for step in weight:
+        interval = next((range(last - every + 1, last + 1) for last in logged if step <= last), [step])
+        expected += [step] if any(weight[n] for n in interval) else []
+    assert_equal(f"with the weights {weight}, logged every {every}, steps of the teacher", teacher.steps, expected)
+    assert_equal("logged steps", list(recorder.logged), list(logged))
+    for step, names in recorder.logged.items():
+        wanted = TEACHER_METRICS if step in expected else set()
+        assert_equal(f"teacher metrics of step {step} of weight {weight[step]}", names & TEACHER_METRICS, wanted)
 
 
 class TeacherSize(Callback):
-    """Write the most bytes of the teacher's weights that this rank has after a step, all there are, and their dtype."""
+    """Callback that writes the largest size of this rank's weights of the teacher, the total size, and their dtypes."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.largest = path, 0
@@ -568,6 +583,8 @@ class TeacherSize(Callback):
 @given(strategy=st.sampled_from(["fsdp2", "ddp"]), dtype=st.sampled_from([torch.float32, torch.bfloat16]))
 @example(strategy="ddp", dtype=torch.bfloat16)
 def falsify_ranks_share_the_teacher(subject: Any, strategy: str, dtype: torch.dtype) -> None:
+    """Compare runs of two ranks with a divided teacher (`shard_teacher`) and with a copy on each rank."""
+
     class OfDtype(subject.Distillation):  # the subject is any module
         def make_teacher(self) -> Any:
             return super().make_teacher().to(dtype)
@@ -580,38 +597,40 @@ def falsify_ranks_share_the_teacher(subject: Any, strategy: str, dtype: torch.dt
         assert_no_error(f"a teacher in shards, {strategy}", [*whole, *shared])
         for rank in range(2):
             size, total, *dtypes = json.loads((directory / f"size{rank}").read_text())
-            assert dtypes == [str(dtype)], f"rank {rank} keeps a teacher of {dtype} in {dtypes}"
-            assert size <= 0.51 * total, f"rank {rank} keeps {size} of the teacher's {total} bytes"
+            assert_equal(f"dtypes of the teacher on rank {rank}", dtypes, [str(dtype)])
+            # Half of the weights; 1 % for the padding of shards.
+            assert size <= 0.51 * total, f"rank {rank} has {size} of the teacher's {total} bytes; expected half"
         assert_same(f"with {strategy} and a divided teacher of {dtype}", shared[0].weights, whole[0].weights)
-        digests = [json.loads((directory / out / "manifest.json").read_text()) for out in ("False", "True")]
-        assert digests[0]["teacher_sha256"] == digests[1]["teacher_sha256"], "a divided teacher has another digest"
+        manifests = [json.loads((directory / out / "manifest.json").read_text()) for out in ("True", "False")]
+        assert_equal("digest of a divided teacher", *(manifest["teacher_sha256"] for manifest in manifests))
 
 
 @given(seed=st.integers(0, 99))
 def falsify_digest_of_a_teacher_is_that_of_its_file(subject: Any, seed: int) -> None:
-    """The teacher computes in float64, so its weights in memory differ from its file."""
+    """Compute in float64, so that the weights of the teacher in memory differ from its file."""
     with scratch() as directory:
         teacher = written_model(directory, seed=seed)
         run(subject, small(directory, out=directory / "out", teacher=teacher, dtype="float64"))
         manifest = json.loads((directory / "out" / "manifest.json").read_text())
         expected = hashlib.sha256((teacher / "model.safetensors").read_bytes()).hexdigest()
-    assert manifest["teacher_sha256"] == expected, f"the digest is {manifest['teacher_sha256']}, of the file {expected}"
+    assert_equal("digest of the teacher", manifest["teacher_sha256"], expected)
 
 
 @given(contents=st.lists(st.binary(min_size=1, max_size=9), min_size=2, max_size=4))
 def falsify_digest_of_shards(subject: Any, contents: list[bytes]) -> None:
+    """Compare with the SHA-256 of the output of `sha256sum` for all shards, by name."""
     with scratch() as directory:
         files = {f"model-{number}.safetensors": content for number, content in enumerate(contents)}
         for file, content in files.items():
             (directory / file).write_bytes(content)
         index = {"weight_map": {f"w{number}": file for number, file in enumerate(reversed(files))}}
         (directory / "model.safetensors.index.json").write_text(json.dumps(index))
-        seen = subject.files_digest(subject.weight_files(directory))
+        actual = subject.files_digest(subject.weight_files(directory))
         (directory / "model-1.safetensors").write_bytes(contents[1] + b"x")
         other = subject.files_digest(subject.weight_files(directory))
         text = "".join(f"{hashlib.sha256(content).hexdigest()}  {file}\n" for file, content in files.items())
-        assert seen == hashlib.sha256(text.encode()).hexdigest(), f"the digest of {sorted(files)} is {seen}"
-        assert other != seen, "another shard has the same digest"
+        assert_equal(f"digest of {sorted(files)}", actual, hashlib.sha256(text.encode()).hexdigest())
+        assert other != actual, f"the digest is {other} before and after a shard changed"
         for missing, words in (("model-0.safetensors", "model-0"), ("model.safetensors.index.json", str(directory))):
             (directory / missing).unlink()
             assert_refused(f"no {missing}", lambda: subject.files_digest(subject.weight_files(directory)), words)

@@ -1,4 +1,4 @@
-"""Attacks on the sequences of a text, its documents, and the order in which a run reads them."""
+"""Attacks on the sequences and the documents of a text, the batches of ranks, and the order of an epoch."""
 
 import hashlib
 import math
@@ -38,7 +38,7 @@ def falsify_every_byte_is_predicted_once(
 ) -> None:
     # No byte occurs twice in the text, so each byte identifies its offset.
     text = torch.randperm(256, generator=torch.Generator().manual_seed(seed))[: max(size, length)].to(torch.uint8)
-    place = {int(byte): k for k, byte in enumerate(text.tolist())}
+    offset = {int(byte): k for k, byte in enumerate(text.tolist())}
     sequences = sequences_of(subject, text, length, batch_size, device)
     order = subject.epoch_order(seed, number, len(sequences))
     positions = data.draw(st.permutations(range(1, sequences.batches + 1)), label="order of requests")
@@ -46,16 +46,16 @@ def falsify_every_byte_is_predicted_once(
     for position, batch in enumerate(batches, 1):
         kinds = [(tensor.dtype, tensor.device.type) for tensor in (batch.tokens, batch.labels)]
         assert kinds == [(torch.int64, device)] * 2, f"batch {position} is {kinds}; expected int64 on {device}"
-        assert torch.equal(batch.tokens, batch.labels), f"batch {position}: tokens and labels differ"
-    rows = [[place[byte] for byte in row] for batch in batches for row in batch.tokens.tolist()]
-    apart = [row for row in rows if row != list(range(row[0], row[0] + length))]
-    assert not apart, f"sequences of {length} hold the bytes at {apart}"
+        assert_equal(f"labels of batch {position}", batch.labels.tolist(), batch.tokens.tolist())
+    rows = [[offset[byte] for byte in row] for batch in batches for row in batch.tokens.tolist()]
+    wrong = [row for row in rows if row != list(range(row[0], row[0] + length))]
+    assert not wrong, f"sequences have the bytes at the offsets {wrong}; expected {length} consecutive offsets each"
     count = (len(text) - 1) // (length - 1)
     predicted, expected = sorted(k for row in rows for k in row[1:]), list(range(1, count * (length - 1) + 1))
-    assert predicted == expected, f"{count} sequences of {length} do not predict each byte but the first once: {rows}"
+    assert_equal(f"offsets that {count} sequences of {length} predict", predicted, expected)
     sizes = [len(batch.tokens) for batch in batches]
     expected = [min(batch_size, count - k) for k in range(0, count, batch_size)]
-    assert sizes == expected, f"batches of {count} sequences hold {sizes}; expected {expected}"
+    assert_equal(f"sizes of the batches of {count} sequences", sizes, expected)
 
 
 @given(
@@ -68,21 +68,27 @@ def falsify_every_byte_is_predicted_once(
 def falsify_held_back_bytes_are_never_trained_on(
     subject: Any, size: int, length: int, seed: int, share: float, surplus: int
 ) -> None:
+    """Read a text whose training bytes are below 128, and whose held-back bytes, the last tenth, are not."""
     cut = size - -(-size // 10)
     content = bytes([*(k % 128 for k in range(cut)), *(128 + k % 128 for k in range(size - cut))])
     with file_of(content) as path:
         text = subject.read_text(path, length)
         for number in (1, 2):
             for batch in epoch(subject, sequences_of(subject, text.training, length), seed, number):
-                assert int(batch.tokens.max()) < 128, f"held-back bytes in a training batch: {batch.tokens.tolist()}"
+                assert int(batch.tokens.max()) < 128, (
+                    f"a training batch is {batch.tokens.tolist()}; expected bytes < 128"
+                )
         for batch in epoch(subject, sequences_of(subject, text.held_back, length), seed):
-            assert int(batch.tokens.min()) >= 128, f"trained bytes in a held-back batch: {batch.tokens.tolist()}"
+            assert int(batch.tokens.min()) >= 128, (
+                f"a held-back batch is {batch.tokens.tolist()}; expected bytes >= 128"
+            )
         parts = bytes(text.training.tolist()) + bytes(text.held_back.tolist())
-    assert parts == content, f"the parts hold {len(parts)} bytes and differ from the text of {size}"
-    kept = int(cut * share)
-    chosen = kept if surplus <= 0 else 0  # bytes of a share that is long enough for a sequence
-    call = partial(subject.share_of, text, share, kept + surplus)
-    assert_equal(f"bytes of {share} of {cut}, refused", 0 if refusal(call, DataError) else len(call()), chosen)
+    assert_equal("both parts of the text together", parts, content)
+    share_size = int(cut * share)
+    # A share that is shorter than a sequence is refused; that counts as 0 bytes here.
+    call = partial(subject.share_of, text, share, share_size + surplus)
+    case = f"bytes of a share of {share} of {cut} bytes, for sequences of {share_size + surplus}"
+    assert_equal(case, 0 if refusal(call, DataError) else len(call()), share_size if surplus <= 0 else 0)
 
 
 LENGTH, IGNORED = 4, -100
@@ -103,22 +109,25 @@ def falsify_each_sequence_is_dealt_to_one_rank(
     sequences = Sequences(bytes_N=text, length=LENGTH, batch_size=batch_size, device=torch.device("cpu"), first=7)
     options = {"sequences": sequences, "seed": seed, "world_size": world_size}
     ranks = [subject.ShuffledBatches(rank=rank, **options) for rank in range(world_size)]
-    rounds = {batches.batches for batches in ranks}
     expected = math.ceil(math.ceil(count / batch_size) / world_size)
-    assert rounds == {expected}, f"ranks have {rounds} batches of an epoch; expected {expected} each"
+    assert_equal("batches of an epoch, by rank", [batches.batches for batches in ranks], [expected] * world_size)
     dealt = [batches.batch(epoch, k) for k in range(1, expected + 1) for batches in ranks]
-    busy = [batch for batch in dealt if (batch.labels != IGNORED).any()]
-    scored = [first // (LENGTH - 1) for batch in busy for first in batch.tokens[:, 0].tolist()]
+    scored_batches = [batch for batch in dealt if (batch.labels != IGNORED).any()]
+    scored = [first // (LENGTH - 1) for batch in scored_batches for first in batch.tokens[:, 0].tolist()]
     order = epoch_order(seed, epoch, count).tolist()
-    assert scored == order, f"{world_size} ranks read the sequences {scored}; expected {order}"
-    numbers = [number for batch in busy for number in batch.examples.tolist()]
+    assert_equal(f"sequences that {world_size} ranks score", scored, order)
+    numbers = [number for batch in scored_batches for number in batch.examples.tolist()]
     assert_equal("numbers of examples, from 7", numbers, [7 + number for number in order])
-    idle = [len(batch.tokens) for batch in dealt if not (batch.labels != IGNORED).any()]
-    assert set(idle) <= {1}, "a rank without a batch left computes more than one sequence"
+    # A rank without a batch in the last round computes one sequence without labels.
+    fillers = [len(batch.tokens) for batch in dealt if not (batch.labels != IGNORED).any()]
+    assert set(fillers) <= {1}, f"batches without labels have {fillers} sequences; expected 1 each"
 
 
-def _least_padded(lengths: list[int], batch_size: int) -> int:
-    """Return the fewest positions of batches of these rows: sorted, with the smaller batch at its best place."""
+def _fewest_positions(lengths: list[int], batch_size: int) -> int:
+    """Return the smallest number of positions, padding included, that batches of rows of these lengths can have.
+
+    Sorting the rows by length is optimal; all places of the smaller batch in that order are tried.
+    """
     ordered = sorted(lengths, reverse=True)
     smaller = len(ordered) % batch_size
     totals = []
@@ -147,41 +156,43 @@ def falsify_batches_of_similar_lengths(
     options = {"pack": False, "length": 10, "batch_size": batch_size, "device": torch.device("cpu")}
     rows = rows_of_documents(documents, **options)
 
-    def dealt(groups: Any) -> list[Any]:
-        """Return the batches of all ranks, in the order of the epoch."""
+    def batches_of_ranks(groups: Any) -> list[Any]:
+        """Return the batches of all ranks, in the order of the epoch; groups: None for batches of any lengths."""
         shared = {"sequences": rows, "seed": seed, "world_size": world_size, "order": groups}
         ranks = [subject.ShuffledBatches(rank=rank, **shared) for rank in range(world_size)]
-        assert len({batches.batches for batches in ranks}) == 1, "ranks have different numbers of batches"
+        assert_equal("different numbers of batches of ranks", len({batches.batches for batches in ranks}), 1)
         return [batches.batch(epoch, k + 1) for k in range(ranks[0].batches) for batches in ranks]
 
-    grouped, plain = (dealt(groups) for groups in (rows.length_groups(), None))
-    busy = [batch for batch in grouped if (batch.labels != IGNORED).any()]
-    read = [row for batch in busy for row in batch.tokens[:, 0].tolist()]
+    grouped, plain = (batches_of_ranks(groups) for groups in (rows.length_groups(), None))
+    scored = [batch for batch in grouped if (batch.labels != IGNORED).any()]
+    read = [row for batch in scored for row in batch.tokens[:, 0].tolist()]
     case = f"rows of lengths {lengths} in batches of {batch_size}"
-    assert sorted(read) == list(range(len(lengths))), f"{case}: an epoch has the rows {read}"
+    assert_equal(f"{case}: rows of an epoch", sorted(read), list(range(len(lengths))))
     sizes = [[len(batch.tokens) for batch in batches] for batches in (grouped, plain)]
-    assert sizes[0] == sizes[1], f"{case}: the batches have {sizes[0]} rows, and batches of any lengths {sizes[1]}"
-    shown, before = (sum(b.tokens.numel() for b in part if (b.labels != IGNORED).any()) for part in (grouped, plain))
-    assert shown <= before, f"{case}: {shown} positions, and {before} in batches of any lengths"
+    assert_equal(f"{case}: sizes of the batches, compared with batches of any lengths", *sizes)
+    positions, limit = (sum(b.tokens.numel() for b in part if (b.labels != IGNORED).any()) for part in (grouped, plain))
+    assert positions <= limit, f"{case}: {positions} positions; batches of any lengths have {limit}"
+    # Rows are sorted within windows of 50 batches of the shuffled epoch, so that epochs differ.
     order, window = epoch_order(seed, epoch, len(lengths)).tolist(), 50 * batch_size
     parts = [[lengths[row] for row in order[begin : begin + window]] for begin in range(0, len(order), window)]
-    least = sum(_least_padded(part, batch_size) for part in parts)
-    assert shown == least, f"{case}: {shown} positions, {least} are enough for windows of 50 batches"
-    again = [batch.tokens.tolist() for batch in dealt(rows.length_groups())]
-    assert again == [batch.tokens.tolist() for batch in grouped], f"{case}: another reading has other batches"
+    assert_equal(f"{case}: positions", positions, sum(_fewest_positions(part, batch_size) for part in parts))
+    again = batches_of_ranks(rows.length_groups())
+    first, second = ([batch.tokens.tolist() for batch in batches] for batches in (grouped, again))
+    assert first == second, f"{case}: the epoch has the batches {second} when it is read again; expected {first}"
 
 
 def falsify_epochs_have_other_orders_of_lengths(subject: Any) -> None:
-    """Rows of 49 lengths are one window, so seed and epoch decide about the order of its seven runs alone."""
+    """Sort 49 rows of different lengths: one window, cut into seven runs of up to 8 rows that are put in any order."""
     groups = subject.LengthGroups(lengths=torch.arange(49), batch_size=1)
     orders = {(seed, epoch): groups.order(seed, epoch).tolist() for seed in range(2) for epoch in range(1, 4)}
+    # From the longest row to the shortest; row k has length k.
     runs = [list(range(first, max(first - 8, -1), -1)) for first in range(48, -1, -8)]
     for name, order in orders.items():
         starts = [order.index(run[0]) for run in runs]
-        apart = [run for run, at in zip(runs, starts, strict=True) if order[at : at + len(run)] != run]
-        assert not apart, f"(seed, epoch) {name}: these 8 similar lengths do not follow each other: {apart} in {order}"
-    for one, other in combinations(orders, 2):
-        assert orders[one] != orders[other], f"(seed, epoch) {one} and {other} have the same order: {orders[one]}"
+        missing = [run for run, at in zip(runs, starts, strict=True) if order[at : at + len(run)] != run]
+        assert not missing, f"(seed, epoch) {name}: the order is {order}; expected it to contain the runs {missing}"
+    for first, second in combinations(orders, 2):
+        assert orders[first] != orders[second], f"(seed, epoch) {first} and {second} have one order: {orders[first]}"
 
 
 @given(content=st.binary(min_size=11, max_size=300))
@@ -192,18 +203,21 @@ def falsify_tokens_are_the_bytes(subject: Any, content: bytes) -> None:
         read = [*text.training.tolist(), *text.held_back.tolist()]
         sequences = sequences_of(subject, text.training, length)
         tokens = {int(x) for batch in epoch(subject, sequences) for x in batch.tokens.flatten()}
-    assert read == list(content), f"read {read} from a file of {list(content)}"
-    assert tokens == set(content[: len(text.training)]), f"tokens {sorted(tokens)} of the bytes {sorted(set(content))}"
-    expected = hashlib.sha256(content).hexdigest()
-    assert text.digest == expected, f"the digest is {text.digest}, SHA-256 of the file is {expected}"
-    assert text.name == str(path), f"the text is called {text.name!r}, expected the text {str(path)!r}"
+    assert_equal("bytes of the text", read, list(content))
+    assert_equal("tokens", sorted(tokens), sorted(set(content[: len(text.training)])))
+    assert_equal("digest", text.digest, hashlib.sha256(content).hexdigest())
+    assert_equal("name of the text", text.name, str(path))
 
 
 def falsify_packaged_text_is_the_default(subject: Any) -> None:
     text, content = subject.read_text(None, 64), subject.packaged_text()
-    assert bytes(text.training.tolist()) + bytes(text.held_back.tolist()) == content, "another text"
-    assert text.digest == hashlib.sha256(content).hexdigest(), f"the digest {text.digest} is of something else"
-    assert content.count(b" the ") > 2000, "the packaged text is not English"
+    parts = bytes(text.training.tolist()) + bytes(text.held_back.tolist())
+    assert parts == content, (
+        f"the default text has {len(parts)} bytes; expected the {len(content)} bytes of the package"
+    )
+    assert_equal("digest of the default text", text.digest, hashlib.sha256(content).hexdigest())
+    # English of half a million bytes has thousands of `the`.
+    assert content.count(b" the ") > 2000, f"the packaged text has {content.count(b' the ')} ' the '; expected > 2000"
 
 
 @given(length=st.integers(2, 300) | st.integers(300, 10**5))
@@ -215,7 +229,7 @@ def falsify_minimum_size_is_the_minimum(subject: Any, length: int) -> None:
         os.truncate(path, fewest)
         text = subject.read_text(path, length)
     counts = [len(sequences_of(subject, part, length)) for part in (text.training, text.held_back)]
-    assert min(counts) >= 1, f"of {fewest} bytes, the parts have {counts} sequences of {length}"
+    assert min(counts) >= 1, f"the parts of {fewest} bytes have {counts} sequences of {length}; expected >= 1"
 
 
 UNREADABLE: dict[str, Callable[[Path], Path]] = {
@@ -242,23 +256,24 @@ def _bytes(text: str) -> Tensor:
 
 
 def _documents(text: bytes, separator: bytes) -> list[bytes]:
-    """Return the documents: each ends with its separator, the last one may have none."""
-    *complete, rest = text.split(separator)
-    return [document for document in (*(part + separator for part in complete), rest) if document]
+    """Return the documents of a text: each but the last one ends with the separator."""
+    *complete, last = text.split(separator)
+    return [document for document in (*(part + separator for part in complete), last) if document]
 
 
 def _predicted(text: str, separator: str, length: int) -> Counter[tuple[bytes, int]]:
-    """Return each byte that is predicted, with the bytes before it in its piece."""
+    """Return each predicted byte of a text, with the bytes before it in its piece of a document."""
     predicted: Counter[tuple[bytes, int]] = Counter()
     for document in _documents(text.encode(), separator.encode()):
         for place in range(1, len(document)):
+            # A piece has `length` bytes; the next one begins with its last byte.
             first = (place - 1) // (length - 1) * (length - 1)
             predicted[document[first:place], document[place]] += 1
     return predicted
 
 
-def _seen(batch: Any) -> Counter[tuple[bytes, int]]:
-    """Return each label of a batch, with the tokens that its model sees before it."""
+def _predicted_in(batch: Any) -> Counter[tuple[bytes, int]]:
+    """Return each label of a batch, with the earlier tokens of its segment, which the model may attend to."""
     predicted: Counter[tuple[bytes, int]] = Counter()
     segments = torch.ones_like(batch.tokens) if batch.segments is None else batch.segments
     for tokens, labels, row in zip(batch.tokens.tolist(), batch.labels.tolist(), segments.tolist(), strict=True):
@@ -286,15 +301,17 @@ def falsify_each_byte_is_predicted_once_from_its_document(
     shape = {"length": length, "batch_size": batch_size, "device": torch.device(device)}
     rows = subject.document_rows(_bytes(text), separator, pack=pack, **shape)
     batches = epoch(trainer_text, rows, seed)
-    seen = sum((_seen(batch) for batch in batches), Counter[tuple[bytes, int]]())
-    lacks, excess = expected - seen, seen - expected
-    case = f"{text[:60]!r} by {separator!r}, {pack}"
-    assert not lacks and not excess, f"{case}: lacks {dict(lacks)}, has besides {dict(excess)}"
+    actual = sum((_predicted_in(batch) for batch in batches), Counter[tuple[bytes, int]]())
+    missing, surplus = expected - actual, actual - expected
+    case = f"{text[:60]!r} by {separator!r}, {pack=}"
+    assert not missing and not surplus, f"{case}: missing predictions {dict(missing)}, surplus ones {dict(surplus)}"
     widths = {batch.tokens.shape[1] for batch in batches}
-    assert max(widths) <= length and (not pack or widths == {length}), f"rows of {length} have the widths {widths}"
-    assert all((batch.segments is None) == (not pack) for batch in batches), "segments are for packed rows alone"
-    sizes = [len(batch.tokens) for batch in batches]
-    assert len(sizes) == rows.batches == -(-len(rows) // batch_size) and sum(sizes) == len(rows), f"batches of {sizes}"
+    assert max(widths) <= length and (not pack or widths == {length}), f"{case}: rows of {length} have widths {widths}"
+    assert_equal(f"{case}: whether batches have segments", {batch.segments is not None for batch in batches}, {pack})
+    sizes, count = [len(batch.tokens) for batch in batches], -(-len(rows) // batch_size)
+    assert_equal(
+        f"{case}: batches, and rows in them", (rows.batches, len(sizes), sum(sizes)), (count, count, len(rows))
+    )
 
 
 @given(text=TEXTS, pack=st.booleans())
@@ -304,7 +321,7 @@ def falsify_batches_are_on_the_device_of_the_run(subject: Any, text: str, pack: 
         rows = subject.document_rows(_bytes(text), "|", pack=pack, length=6, batch_size=2, device=CUDA)
         batch = rows.batch(torch.arange(len(rows)), 1)
         parts = [batch.tokens, batch.labels, *([] if batch.segments is None else [batch.segments])]
-        assert {part.device.type for part in parts} == {"cuda"}, f"packed {pack}: {[part.device for part in parts]}"
+        assert_equal(f"{pack=}: devices of a batch", [part.device.type for part in parts], ["cuda"] * len(parts))
 
 
 @given(text=st.text(alphabet="|", max_size=9), pack=st.booleans())
@@ -315,11 +332,11 @@ def falsify_a_text_without_documents_is_refused(subject: Any, text: str, pack: b
 
 
 ROW_LENGTH, COUNT = 8, 12
-"""Of 90 bytes to learn from: a byte of context, and 7 more in each sequence of length 8."""
+"""The training part of the text of `small` has 90 bytes: a byte of context, and 7 more in each of 12 sequences."""
 
 
 class ReadSequences:
-    """The sequences that a module reads in train mode, observed by torch's own hook."""
+    """A forward hook that records the sequences that modules read in train mode."""
 
     def __init__(self) -> None:
         self.starts: list[tuple[nn.Module, list[int]]] = []
@@ -335,15 +352,13 @@ class ReadSequences:
 
 @given(seed=st.integers(0, 9), epochs=st.integers(2, 3), batch_size=st.sampled_from([4, 5, 12]))
 def falsify_student_reads_in_order_of_seed_and_epoch(subject: Any, seed: int, epochs: int, batch_size: int) -> None:
-    read = ReadSequences()
+    recorder = ReadSequences()
     changes = {"length": ROW_LENGTH, "seed": seed, "epochs": epochs, "batch_size": batch_size}
-    with register_module_forward_pre_hook(read.note), scratch() as directory:
+    with register_module_forward_pre_hook(recorder.note), scratch() as directory:
         student = run(subject, small(directory, out=directory / "out", **changes)).student
-    seen = read.of(student)
-    assert len(seen) == epochs * COUNT, f"a student read {len(seen)} sequences in {epochs} epochs of {COUNT}"
+    expected = []
     for number in range(1, epochs + 1):
-        # As torch draws it by the first seven bytes of `printf SEED/EPOCH | sha256sum`.
-        drawn_by = int(hashlib.sha256(b"%d/%d" % (seed, number)).hexdigest()[:14], 16)
-        expected = torch.randperm(COUNT, generator=torch.Generator().manual_seed(drawn_by)).tolist()
-        order = seen[(number - 1) * COUNT : number * COUNT]
-        assert order == expected, f"epoch {number} of seed {seed} has the order {order}; expected {expected}"
+        # The seed of an epoch is the first seven bytes of `printf SEED/EPOCH | sha256sum`.
+        epoch_seed = int(hashlib.sha256(b"%d/%d" % (seed, number)).hexdigest()[:14], 16)
+        expected += torch.randperm(COUNT, generator=torch.Generator().manual_seed(epoch_seed)).tolist()
+    assert_equal(f"sequences read in {epochs} epochs of {COUNT}, {seed=}", recorder.of(student), expected)

@@ -1,4 +1,4 @@
-"""Attacks on the state of a training: modules and optimizer in tensors, losses and counts in text."""
+"""Attacks on saved training state: modules and optimizer (`storage.snapshot`), losses and counts (`training.state`)."""
 
 import copy
 import dataclasses
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from falsifiers.checkpoint_files.saved import assert_same
-from falsifiers.support.assertions import refusal
+from falsifiers.support.assertions import assert_equal, refusal
 from falsifiers.support.oracles import assert_refused
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.errors import CheckpointError
@@ -25,7 +25,7 @@ from reference_trainer.training.update import MasterAdamW
 
 
 class Counting(torch.optim.Optimizer):
-    """An optimizer with state of its own kinds: Python numbers, bytes of another shape, and a vector on the CPU."""
+    """An optimizer whose state is unlike AdamW's: Python numbers, bytes of another shape, and a vector that grows."""
 
     def __init__(self, parameters: Iterable[Any], lr: float) -> None:
         super().__init__(parameters, {"lr": lr})
@@ -33,7 +33,7 @@ class Counting(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
         for group in self.param_groups:
-            for parameter in (held for held in group["params"] if held.grad is not None):
+            for parameter in (p for p in group["params"] if p.grad is not None):
                 state = self.state[parameter]
                 if not state:
                     state.update(step=0, mean=0.5, signs=torch.zeros(3, dtype=torch.uint8), norms=torch.zeros(1))
@@ -61,13 +61,13 @@ OPTIMIZERS: dict[str, Optimizers] = {
 
 
 class Model(nn.Module):
-    """Dropout, buffers of running means, a scalar, shared weights, and a parameter without a gradient."""
+    """A module with dropout, buffers, a scalar, shared and transposed weights, and a parameter without a gradient."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()
         self.input, self.norm, self.drop = nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5)
         self.output = nn.Linear(4, 4)
-        self.output.weight = nn.Parameter(self.output.weight.detach().T)  # its strides differ from its copy's
+        self.output.weight = nn.Parameter(self.output.weight.detach().T)  # not contiguous, a contiguous copy differs
         self.tied = self.output
         self.scale, self.unused = nn.Parameter(torch.tensor(1.0)), nn.Parameter(torch.ones(2))
         self.to(dtype)
@@ -78,7 +78,7 @@ class Model(nn.Module):
 
 
 class Pair:
-    """Two modules with one optimizer in two groups; `steps` trains them."""
+    """Two modules, each in a group of one optimizer."""
 
     def __init__(self, seed: int, kind: str = "AdamW", dtype: torch.dtype = torch.float32) -> None:
         torch.manual_seed(seed)
@@ -91,7 +91,8 @@ class Pair:
         groups[1] |= {"amsgrad": True} if kind == "AdamW, amsgrad" else {}
         self.optimizer = OPTIMIZERS[kind](groups)
 
-    def steps(self, first: int, last: int) -> None:
+    def train(self, first: int, last: int) -> None:
+        """Take the steps `first` to `last`. The data, the dropout and the learning rate depend on the step alone."""
         for step in range(first, last + 1):
             torch.manual_seed(step)
             x = torch.randn(5, 3, dtype=self.dtype)
@@ -101,8 +102,8 @@ class Pair:
             (self.modules["student"](x) + self.modules["head"](x[:, :2]).square().mean()).backward()
             self.optimizer.step()
 
-    def bits(self) -> dict[str, Tensor]:
-        """Return weights, buffers and state by position, with their names; a Python number as a vector of float64."""
+    def tensors(self) -> dict[str, Tensor]:
+        """Return weights and buffers by name, and optimizer state by position and name; numbers as float64 vectors."""
         weights = {f"{m}.{n}": t for m, module in self.modules.items() for n, t in module.state_dict().items()}
         parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
         states = [self.optimizer.state.get(parameter, {}) for parameter in parameters]
@@ -119,7 +120,7 @@ Step = tuple[dict[str, MetricSum], int]
 
 @st.composite
 def steps(draw: st.DrawFn, nats: st.SearchStrategy[float]) -> Step:
-    """Draw the sums of a step, "loss" among them, and its sequences; a step may have scored no token."""
+    """Draw the metric sums of a step, "loss" among them, and its number of sequences; it may score no token."""
     count = draw(st.integers(0, 3))
     names = ["loss", *draw(st.lists(st.sampled_from(NAMES[1:]), unique=True))]
     sums = {name: MetricSum(draw(nats) if count else 0.0, count) for name in names}
@@ -128,23 +129,23 @@ def steps(draw: st.DrawFn, nats: st.SearchStrategy[float]) -> Step:
 
 EIGHTHS = st.integers(-800, 800).map(lambda n: n / 8)
 """Nats whose sums have no rounding error."""
-ANY = EIGHTHS | st.floats() | st.sampled_from([math.nan, math.inf, -math.inf, 0.1, 5e-324, 1e308])
+ANY_NATS = EIGHTHS | st.floats() | st.sampled_from([math.nan, math.inf, -math.inf, 0.1, 5e-324, 1e308])
 
 
-def noted(state: Any, taken: Sequence[Step]) -> Any:
-    """Note the steps in order, and return the state."""
-    for sums, sequences in taken:
+def add_steps(state: Any, added_steps: Sequence[Step]) -> Any:
+    """Add the steps to the state in order, and return it."""
+    for sums, sequences in added_steps:
         state.add_step(sums, sequences)
     return state
 
 
-def exact(values: Sequence[MetricSum]) -> MetricSum:
-    """Return the sum of sums and counts, without rounding."""
+def exact_sum(values: Sequence[MetricSum]) -> MetricSum:
+    """Return the sum of the sums, without rounding of intermediate sums, and the sum of the counts."""
     return MetricSum(float(sum(Fraction(value.sum) for value in values)), sum(value.count for value in values))
 
 
 def bits(value: Any) -> Any:
-    """Return a value that is equal for states whose numbers have equal bits; every NaN is equal."""
+    """Return a value to compare by `==` that is equal if all numbers have equal bits and types; every NaN is equal."""
     if isinstance(value, float):
         return "nan" if math.isnan(value) else struct.pack(">d", value).hex()
     if dataclasses.is_dataclass(value):
@@ -163,99 +164,108 @@ DTYPES = st.sampled_from([torch.float32, torch.float64, torch.bfloat16])
 def falsify_restored_run_goes_on_bit_for_bit(
     subject: Any, kind: str, dtype: torch.dtype, before: int, after: int
 ) -> None:
+    """Restore a snapshot into a new run and into a run that took other steps, and continue both."""
     uninterrupted, fresh, used = (Pair(seed, kind, dtype) for seed in (1, 2, 3))
-    used.steps(7, 8)
-    uninterrupted.steps(1, before)
-    unseen = copy.deepcopy(uninterrupted.bits())
+    used.train(7, 8)
+    uninterrupted.train(1, before)
+    expected = copy.deepcopy(uninterrupted.tensors())
     saved = subject.snapshot(uninterrupted.modules, uninterrupted.optimizer)
     saved = dataclasses.replace(saved, optimizer=json.loads(json.dumps(saved.optimizer)))  # as a checkpoint has it
-    assert_same("after the snapshot", uninterrupted.bits(), unseen)
-    uninterrupted.steps(before + 1, before + after)
+    assert_same("after the snapshot", uninterrupted.tensors(), expected)
+    uninterrupted.train(before + 1, before + after)
     for name, pair in (("a fresh run", fresh), ("a used run", used)):
         subject.restore(saved, pair.modules, pair.optimizer)
-        assert_same(f"{name} restored after step {before}", pair.bits(), unseen)
+        assert_same(f"{name} restored after step {before}", pair.tensors(), expected)
+        # The learning rate belongs to the schedule: restoring must not set it.
         rates = [group["lr"] for group in pair.optimizer.param_groups]
-        assert rates == [0.1 / 8 if pair is used else 0.1] * 2, f"restoring sets the learning rates {rates}"
-        strides = {key: bit.stride() for key, bit in pair.bits().items()}
-        assert strides == {key: value.stride() for key, value in unseen.items()}, f"{name} has the strides {strides}"
-        pair.steps(before + 1, before + after)
-        assert_same(f"{name}, {after} steps later", pair.bits(), uninterrupted.bits())
+        assert_equal(f"{name}: learning rates", rates, [0.1 / 8 if pair is used else 0.1] * 2)
+        strides, expected_strides = ({key: t.stride() for key, t in x.items()} for x in (pair.tensors(), expected))
+        assert_equal(f"{name}: strides", strides, expected_strides)
+        pair.train(before + 1, before + after)
+        assert_same(f"{name}, {after} steps later", pair.tensors(), uninterrupted.tensors())
 
 
 @given(fused=st.booleans(), capturable=st.booleans(), kind=st.sampled_from(["AdamW", "AdamW, amsgrad", "Counting"]))
 @example(fused=False, capturable=False, kind="Counting")
 def falsify_state_is_placed_as_the_optimizer_creates_it(subject: Any, fused: bool, capturable: bool, kind: str) -> None:
-    """The device is `meta`, which has no memory: only places can be seen. `Counting` has its state on the CPU."""
+    """Restore into parameters on the device `meta`, whose tensors have no values: only devices are compared.
+
+    `Counting` creates its state on the CPU, and AdamW the number of steps, unless it is fused or capturable.
+    """
     pair = Pair(1, kind)
     with torch.device("meta"):
         other = Pair(2, kind)
-    pair.steps(1, 2)
+    pair.train(1, 2)
     for group in (*pair.optimizer.param_groups, *other.optimizer.param_groups):
         group.update(fused=fused, capturable=capturable)
     subject.restore(subject.snapshot(pair.modules, pair.optimizer), other.modules, other.optimizer)
     for state in other.optimizer.state.values():
         for name, value in state.items():
-            if not isinstance(value, Tensor):
-                continue
-            expected = "cpu" if kind == "Counting" or (name == "step" and not (fused or capturable)) else "meta"
-            assert value.device.type == expected, f"{fused}, {capturable}: {name} is on {value.device}"
+            if isinstance(value, Tensor):
+                expected = "cpu" if kind == "Counting" or (name == "step" and not (fused or capturable)) else "meta"
+                assert_equal(f"{kind}, {fused=}, {capturable=}: device of {name}", value.device.type, expected)
 
 
-TAKEN = st.lists(steps(EIGHTHS), max_size=6) | st.lists(steps(ANY), max_size=6)
+STEP_LISTS = st.lists(steps(EIGHTHS), max_size=6) | st.lists(steps(ANY_NATS), max_size=6)
 
 
-@given(taken=TAKEN, pauses=st.sets(st.integers(0, 6)))
-def falsify_state_of_noted_steps(subject: Any, taken: list[Step], pauses: set[int]) -> None:
-    """pauses: the steps before which the state is saved and restored."""
-    uninterrupted, state = noted(subject.initial_state(), taken), subject.initial_state()
-    for number, step in enumerate(taken):
+@given(drawn_steps=STEP_LISTS, pauses=st.sets(st.integers(0, 6)))
+def falsify_state_of_noted_steps(subject: Any, drawn_steps: list[Step], pauses: set[int]) -> None:
+    """Add steps to a state, and to a second state that is saved and restored before the steps `pauses`, from 0."""
+    uninterrupted, state = add_steps(subject.initial_state(), drawn_steps), subject.initial_state()
+    for number, step in enumerate(drawn_steps):
         if number in pauses:
             text = subject.state_to_json(state)
-            json.loads(text, parse_constant=_no_json)
+            json.loads(text, parse_constant=_refuse_constant)
             state = subject.state_from_json(text)
-        noted(state, [step])
-    where = f"saved and restored before the steps {sorted(pauses)} of {len(taken)}"
+        add_steps(state, [step])
+    case = f"saved and restored before the steps {sorted(pauses)} of {len(drawn_steps)}"
     for name in (field.name for field in dataclasses.fields(uninterrupted)):
-        seen, wanted = getattr(state, name), getattr(uninterrupted, name)
-        assert bits(seen) == bits(wanted), f"{where}: {name} is {seen!r}; expected {wanted!r}"
-    every = [sums["loss"].sum / sums["loss"].count if sums["loss"].count else None for sums, _ in taken]
-    scored = [loss for loss in every if loss is not None]
+        actual, wanted = getattr(state, name), getattr(uninterrupted, name)
+        assert bits(actual) == bits(wanted), f"{case}: {name} is {actual!r}; expected {wanted!r}"
+    losses = [sums["loss"].sum / sums["loss"].count if sums["loss"].count else None for sums, _ in drawn_steps]
+    scored = [loss for loss in losses if loss is not None]
     expected = {
-        "steps": len(taken),
-        "sequences": sum(sequences for _, sequences in taken),
-        "tokens": sum(sums["loss"].count for sums, _ in taken),
+        "steps": len(drawn_steps),
+        "sequences": sum(sequences for _, sequences in drawn_steps),
+        "tokens": sum(sums["loss"].count for sums, _ in drawn_steps),
         "initial_loss": next(iter(scored), None),
         "final_loss": next(reversed(scored), None),
         "best_loss": min(filter(math.isfinite, scored), default=None),
-        "loss": next(reversed(every), None),
+        "loss": next(reversed(losses), None),
         "finite": all(map(math.isfinite, scored)),
     }
     for name, wanted in expected.items():
-        seen = getattr(state, name)
-        same = bits(seen) == bits(wanted) or (seen == wanted == 0)
-        assert same, f"after steps with the losses {every}: {name} is {seen!r}; expected {wanted!r}"
-    # Sums of eighths are exact, whatever their order.
-    if all((metric.sum * 8).is_integer() and abs(metric.sum) <= 100 for sums, _ in taken for metric in sums.values()):
-        terms = {name: [sums[name] for sums, _ in taken if name in sums] for name in NAMES}
-        interval = {name: exact(values) for name, values in terms.items() if values}
-        assert state.interval == interval, f"the interval has {state.interval}; expected {interval}"
-        epoch = exact(terms["loss"])
-        assert state.epoch == epoch, f"the epoch has {state.epoch}; expected {epoch}"
+        actual = getattr(state, name)
+        is_equal = bits(actual) == bits(wanted) or (actual == wanted == 0)  # 0.0 and -0.0 are equal here
+        assert is_equal, f"after steps with the losses {losses}: {name} is {actual!r}; expected {wanted!r}"
+    # Sums of eighths are exact in any order; others may round differently, and are compared above only.
+    if all(
+        (metric.sum * 8).is_integer() and abs(metric.sum) <= 100 for sums, _ in drawn_steps for metric in sums.values()
+    ):
+        terms = {name: [sums[name] for sums, _ in drawn_steps if name in sums] for name in NAMES}
+        interval = {name: exact_sum(values) for name, values in terms.items() if values}
+        assert_equal("sums of the interval", state.interval, interval)
+        assert_equal("sums of the epoch", state.epoch, exact_sum(terms["loss"]))
 
 
-def _no_json(constant: str) -> None:
-    raise AssertionError(f"{constant} is no JSON")
+def _refuse_constant(constant: str) -> None:
+    """Fail for NaN and Infinity, which Python accepts and JSON does not have."""
+    raise AssertionError(f"the saved text contains {constant}; expected strict JSON")
 
 
 Change = Callable[[dict[str, Tensor], dict[str, Any]], object]
 MOMENT, WEIGHT = "optimizer.student.input.weight.exp_avg", "student.input.weight"
 
 
-def _replaced(name: str, change: Callable[[Tensor], Tensor]) -> Change:
+def _replace(name: str, change: Callable[[Tensor], Tensor]) -> Change:
+    """Return a change that replaces a saved tensor."""
     return lambda tensors, optimizer: tensors.update({name: change(tensors[name])})
 
 
-def _without(*ends: str) -> Change:
+def _remove(*ends: str) -> Change:
+    """Return a change that removes the saved tensors whose names have one of these ends."""
+
     def change(tensors: dict[str, Tensor], optimizer: dict[str, Any]) -> None:
         for name in [tensor for tensor in tensors if tensor.endswith(ends)]:
             del tensors[name]
@@ -264,13 +274,13 @@ def _without(*ends: str) -> Change:
 
 
 CHANGES: dict[str, Change] = {
-    "a weight missing": _without(WEIGHT),
+    "a weight missing": _remove(WEIGHT),
     "an unknown weight": lambda t, o: t.update({"student.more": torch.ones(1)}),
-    "a weight that broadcasts": _replaced(WEIGHT, lambda w: w[:1]),
-    "a weight of another dtype": _replaced(WEIGHT, Tensor.double),
-    "a moment missing": _without(MOMENT),
+    "a weight that broadcasts": _replace(WEIGHT, lambda w: w[:1]),
+    "a weight of another dtype": _replace(WEIGHT, Tensor.double),
+    "a moment missing": _remove(MOMENT),
     "the state of an unknown parameter": lambda t, o: t.update({"optimizer.head.more.step": torch.tensor(1.0)}),
-    "a moment of another dtype": _replaced(MOMENT, Tensor.bfloat16),
+    "a moment of another dtype": _replace(MOMENT, Tensor.bfloat16),
     "another kind of optimizer": lambda t, o: o.update(kind="SGD"),
     "other betas": lambda t, o: o.update({"0.betas": [0.8, 0.999]}),
     "a missing option": lambda t, o: o.pop("0.eps"),
@@ -280,7 +290,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "another scale of the rate": {"lr_scale": 0.25},
     "another decay of the second group": {"weight_decay": 0.25},
 }
-"""Options of the second group of the optimizer that gets the state."""
+"""Changes of options in the second group of the optimizer into which the state is restored."""
 
 
 WORDS = {
@@ -289,48 +299,47 @@ WORDS = {
     "a weight missing": "weights: missing ['student.input.weight'], unknown []",
     "a weight of another dtype": "student.input.weight is float64 [4, 3]; expected float32 [4, 3]",
 }
-"""What some refusals say."""
+"""Text that the message of a refusal must contain."""
 
 
 ROW, SIGNS = "optimizer.student.input.weight.row_var", "optimizer.student.input.weight.signs"
 OTHER_CHANGES: dict[str, tuple[str, Change]] = {
-    "a row missing": ("Adafactor", _without(ROW)),
-    "a row that broadcasts": ("Adafactor", _replaced(ROW, lambda row: row[:1])),
-    "bytes as numbers": ("Counting", _replaced(SIGNS, Tensor.float)),
+    "a row missing": ("Adafactor", _remove(ROW)),
+    "a row that broadcasts": ("Adafactor", _replace(ROW, lambda row: row[:1])),
+    "bytes as numbers": ("Counting", _replace(SIGNS, Tensor.float)),
 }
-"""Changes of state that is unlike its parameter, of an optimizer."""
+"""Changes of state that has another shape or dtype than its parameter, with the optimizer that has such state."""
 
 
 @given(kind=KINDS)
 def falsify_state_unlike_a_divided_weight_is_refused(subject: Any, kind: str) -> None:
-    """The weights look divided among ranks, and this rank has all of them."""
+    """Save weights that look like DTensors whose only shard is here. A module called optimizer is refused too."""
     pair = Pair(1, kind)
-    pair.steps(1, 1)
-    unlike = False
+    pair.train(1, 1)
+    expected = False
     for parameter, state in pair.optimizer.state.items():
-        vars(parameter)["to_local"] = parameter.detach  # as a DTensor has it
+        vars(parameter)["to_local"] = parameter.detach  # the attribute by which a DTensor is recognized
         shapes = [part.shape for name, part in state.items() if isinstance(part, Tensor) and name != "step"]
-        unlike = unlike or any(shape != parameter.shape for shape in shapes)
-    assert_refused(
-        "a module called optimizer", lambda: subject.snapshot({"optimizer": nn.Linear(1, 1)}, None), "optimizer"
-    )
+        expected = expected or any(shape != parameter.shape for shape in shapes)
+    # Its tensors would have the names of the optimizer's state.
+    save = partial(subject.snapshot, {"optimizer": nn.Linear(1, 1)}, None)
+    assert_refused("a module called optimizer", save, "optimizer")
     message = refusal(lambda: subject.snapshot(pair.modules, pair.optimizer), CheckpointError)
-    refused = "unlike its weight" in message and "use the strategy ddp" in message
-    assert refused == unlike and bool(message) == unlike, (
-        f"the state of {kind} for divided weights: {message or 'saved'}"
-    )
+    is_refused = "unlike its weight" in message and "use the strategy ddp" in message
+    assert is_refused == expected == bool(message), f"{kind}: {message=} for divided weights; expected one: {expected}"
 
 
 @given(kind=st.sampled_from([*CHANGES, *OTHER_CHANGES, *OPTIONS]))
 def falsify_other_state_is_refused(subject: Any, kind: str) -> None:
     optimizer, change = OTHER_CHANGES.get(kind, ("AdamW", CHANGES.get(kind, lambda tensors, optimizer: None)))
-    uninterrupted, other = Pair(1, optimizer), Pair(2, optimizer)
-    uninterrupted.steps(1, 2)
-    other.steps(1, 1)
-    saved = subject.snapshot(uninterrupted.modules, uninterrupted.optimizer)
+    """Restore a snapshot that was changed, or into an optimizer with other options; nothing may be restored."""
+    source, target = Pair(1, optimizer), Pair(2, optimizer)
+    source.train(1, 2)
+    target.train(1, 1)
+    saved = subject.snapshot(source.modules, source.optimizer)
     change(saved.tensors, saved.optimizer)
-    other.optimizer.param_groups[1].update(OPTIONS.get(kind, {}))
-    before = copy.deepcopy(other.bits())
-    call = partial(subject.restore, saved, other.modules, other.optimizer)
+    target.optimizer.param_groups[1].update(OPTIONS.get(kind, {}))
+    before = copy.deepcopy(target.tensors())
+    call = partial(subject.restore, saved, target.modules, target.optimizer)
     assert_refused(kind, call, WORDS.get(kind, ""), kind=CheckpointError)
-    assert_same(f"refused for {kind}", other.bits(), before)
+    assert_same(f"after a refusal for {kind}", target.tensors(), before)

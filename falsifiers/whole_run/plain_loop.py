@@ -3,9 +3,9 @@
 It is written from docs/trainer-objective.md, docs/trainer-data.md and the help of the settings. The only code that it
 shares with the trainer is the order of the rows of an epoch.
 
-Every step is one padded batch with one document a row. So the oracle has no packing, no gradient accumulation and no
-loss in blocks: faults of these show as differences. Gradients are computed by autograd, updates by one optimizer of
-torch for every parameter.
+Every step is one padded batch with one document a row. So the oracle has no packed attention, no gradient accumulation
+and no chunked loss, and faults of these show as differences. Gradients are computed by autograd, and updates by one
+optimizer of torch for each parameter.
 
 Shape letters: B documents, T position, W width, H head, D width of a head, P scored positions, V vocabulary.
 """
@@ -35,7 +35,7 @@ TEACHER_METRICS = "soft_loss kl_at_T kl_at_1 teacher_loss teacher_entropy teache
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The tokens of a document, and the positions of the predicted ones."""
+    """The tokens of a document, and the positions of the predicted tokens."""
 
     tokens: Sequence[int]
     predicted: Sequence[int]
@@ -45,7 +45,7 @@ Row = list[Document]
 
 
 def text_rows(text: bytes, settings: Settings) -> tuple[list[Row], list[Row]]:
-    """Return the training rows and the held-back rows of a text: its last tenth is held back."""
+    """Return the training rows and the held-back rows of a text; the last tenth of the text is held back."""
     cut = len(text) - math.ceil(len(text) / 10)
     share = math.floor(cut * (settings["data_share"] or 1))
     return _rows_of_text(text[:share], settings), _rows_of_text(text[cut:], settings)
@@ -57,8 +57,8 @@ def _rows_of_text(part: bytes, settings: Settings) -> list[Row]:
         pieces = [piece for piece in _pieces(part, length) if len(piece) == length]
     else:
         separator = (settings["separator"] or "\n\n").encode()
-        *ended, rest = part.split(separator)
-        documents = [*(document + separator for document in ended), rest]
+        *complete, last = part.split(separator)
+        documents = [*(document + separator for document in complete), last]
         pieces = [piece for document in documents for piece in _pieces(document, length) if len(piece) > 1]
     return rows_of([Document(piece, range(1, len(piece))) for piece in pieces], settings)
 
@@ -75,7 +75,7 @@ def chat_rows(chats: Sequence[Any], words: Any, settings: Settings) -> tuple[lis
 
     Args:
         chats: Objects with `messages`.
-        words: A tokenizer with one token for a word, a role or the end of a message.
+        words: A tokenizer with one token for each word, each role and the end of a message.
         settings: The flat settings.
     """
     documents = []
@@ -92,6 +92,7 @@ def chat_rows(chats: Sequence[Any], words: Any, settings: Settings) -> tuple[lis
             text += content
         places = [place for place in predicted if place < settings["length"]]
         documents.append(Document(words.convert_tokens_to_ids(text[: settings["length"]]), places))
+    # A conversation whose answers are all cut off is left out.
     documents = [document for document in documents if document.predicted]
     cut = len(documents) - math.ceil(len(documents) / 10)
     held_back, rows = documents[cut:], settings["eval_rows"]
@@ -101,20 +102,26 @@ def chat_rows(chats: Sequence[Any], words: Any, settings: Settings) -> tuple[lis
 
 
 def rows_of(documents: list[Document], settings: Settings) -> list[Row]:
-    """Return rows of one document, or with `documents` "pack" rows of several."""
+    """Return rows of one document each, or rows of several documents if the setting `documents` is "pack"."""
     if settings["documents"] != "pack":
         return [[document] for document in documents]
     rows: list[Row] = []
     for start in range(0, len(documents), PACKING_BLOCK):
-        together = documents[start : start + PACKING_BLOCK]
-        packed = fewest_rows([len(document.tokens) for document in together], settings["length"])
-        rows += [[together[number] for number in row] for row in packed]
+        block = documents[start : start + PACKING_BLOCK]
+        packed = fewest_rows([len(document.tokens) for document in block], settings["length"])
+        rows += [[block[number] for number in row] for row in packed]
     return rows
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """The decoder of the trainer or a Llama of transformers, as weights by name, number of heads, epsilon of norms."""
+    """The decoder of the trainer, or a Llama of transformers, by its weights.
+
+    Attributes:
+        weights: The weights by the names of the model.
+        heads: The number of query heads.
+        epsilon: The epsilon of the norms.
+    """
 
     weights: Weights
     heads: int
@@ -233,7 +240,7 @@ def learning_rate(settings: Settings, step: int, total: int) -> float:
 
 @dataclass
 class PlainRun:
-    """The state of a run.
+    """A run and its state after the last step.
 
     Attributes:
         settings: The flat settings.
@@ -241,8 +248,8 @@ class PlainRun:
         held_back: The rows of evaluations.
         student: The student with the weights after the last step, in float64.
         teacher: The teacher, in float64.
-        projections: The weights of projections of hidden states after the last step, such as "0.weight".
-        epoch_losses: The mean loss of an epoch so far.
+        projections: The weights of the projections of hidden states after the last step, such as "0.weight".
+        epoch_losses: The mean loss of each epoch so far, by epoch.
     """
 
     settings: Settings
@@ -254,7 +261,7 @@ class PlainRun:
     epoch_losses: dict[int, float] = field(default_factory=dict)
 
     def steps(self) -> Iterator[dict[str, Any]]:
-        """Take all steps. After each one, yield the expected fields of its event in the trace.
+        """Take all steps. After each step, yield the expected fields of its event in the trace.
 
         At that time `student` and `projections` have the weights after this step.
         """
@@ -282,9 +289,9 @@ class PlainRun:
             self.student, self.projections = self._models({name: p.detach().clone() for name, p in parameters.items()})
             numbers = {name: float(value.detach()) for name, value in sums.items() if name != "token_accuracy"}
             loss = numbers["loss"] / count
-            in_epoch = totals.setdefault(epoch, [0.0, 0])
-            in_epoch[0], in_epoch[1] = in_epoch[0] + numbers["loss"], in_epoch[1] + count
-            self.epoch_losses[epoch] = in_epoch[0] / in_epoch[1]
+            epoch_total = totals.setdefault(epoch, [0.0, 0])  # nats and tokens
+            epoch_total[0], epoch_total[1] = epoch_total[0] + numbers["loss"], epoch_total[1] + count
+            self.epoch_losses[epoch] = epoch_total[0] / epoch_total[1]
             tokens, best_loss = tokens + count, min(loss, best_loss)
             expected: dict[str, Any] = {"step": step, "epoch": epoch, "learning_rate": rate, "tokens": tokens}
             expected |= {"loss": loss, "metrics": {}, "validation_metrics": {}, "best_loss": best_loss}
@@ -313,6 +320,7 @@ class PlainRun:
 
     @property
     def planned(self) -> int:
+        """The number of planned steps, which `max_steps` does not change."""
         return int(self.settings["epochs"] * math.ceil(self._micro_batches / self.settings["accumulate"]))
 
     def _windows(self) -> Iterator[tuple[int, list[Row]]]:
@@ -329,6 +337,7 @@ class PlainRun:
         return itertools.islice(all_windows(), s["max_steps"])
 
     def _order(self, epoch: int) -> list[int]:
+        """Return the order of the rows in an epoch."""
         s = self.settings
         is_padded = s["documents"] == "pad" or (s["documents"] is None and self.teacher.is_llama)
         if s["group_by_length"] and is_padded:
@@ -338,13 +347,15 @@ class PlainRun:
         return list(epoch_order(s["seed"], epoch, len(self.rows)).tolist())
 
     def _models(self, values: Weights) -> tuple[Model, Weights]:
-        of = {
-            part: {name.removeprefix(part): value for name, value in values.items() if name.startswith(part)}
-            for part in ("student.", "projections.")
-        }
-        return self.student.with_weights(of["student."]), of["projections."]
+        """Return the student and the projections with these values of the parameters, by prefixed name."""
+        student, projections = (
+            {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
+            for prefix in ("student.", "projections.")
+        )
+        return self.student.with_weights(student), projections
 
     def _optimizer(self, name: str, parameter: Tensor) -> torch.optim.Optimizer:
+        """Return the optimizer of one parameter; norms, biases and embeddings do not decay."""
         s, options = self.settings, dict(self.settings["optimizer_options"] or {})
         kind = OPTIMIZERS.get(s["optimizer"]) or getattr(torch.optim, s["optimizer"].partition(":")[2])
         if s["optimizer"] == "adamw":
@@ -395,6 +406,7 @@ class PlainRun:
         return {"loss": loss, **sums, "token_accuracy": (z.argmax(-1) == labels_P1[:, 0]).sum()}, len(places)
 
     def _one_vocabulary(self, z: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the logits of student and teacher, cut or padded to one vocabulary."""
         match self.settings["share_vocabulary"]:
             case "truncate":
                 return z, t[:, : z.shape[1]]
@@ -406,6 +418,7 @@ class PlainRun:
         return z, t
 
     def _feature(self, projections: Weights, student: list[Tensor], teacher: list[Tensor], at: Any) -> Tensor:
+        """Return the distance of hidden states, summed over the positions `at` and averaged over pairs of layers."""
         distances = []
         for number, pair in enumerate(self.settings["feature_layers"].split(",")):
             i, j = map(int, pair.split(":"))
@@ -427,9 +440,9 @@ class PlainRun:
         return {name: float(value) for name, value in sums.items() if name != "loss"}, count
 
     def _has_weight(self, logged: int, *names: str, in_all: bool = False) -> bool:
-        """Return whether any step of a logging interval has a loss weight of `names` above 0.
+        """Return whether any step of a logging interval, or with `in_all` each step, has a loss weight above 0.
 
-        logged: the last step of the interval. in_all: whether all steps have one instead.
+        logged: the last step of the interval. names: the loss weights, of which one suffices.
         """
         steps = range(logged - self.settings["log_every"] + 1, logged + 1)
         weights = [any(annealed_value(self.settings, name, step, self.planned) for name in names) for step in steps]
@@ -437,17 +450,17 @@ class PlainRun:
 
 
 def means(interval: list[tuple[dict[str, float], int]]) -> dict[str, float]:
-    """Return the means of metrics over the tokens of several steps, and perplexities.
+    """Return the means of metrics over the tokens of several steps, and the perplexities of student and teacher.
 
-    A metric that any of the steps lacks is left out.
+    A metric that one of the steps lacks is left out.
     """
     totals: dict[str, float] = defaultdict(float)
     for sums, _ in interval:
         for name, value in sums.items():
             totals[name] += value
-    in_all = set.intersection(*(set(sums) for sums, _ in interval))
+    common = set.intersection(*(set(sums) for sums, _ in interval))
     count = sum(count for _, count in interval)
-    means = {name: totals[name] / count for name in in_all}
+    metrics = {name: totals[name] / count for name in common}
     for model, loss in (("student", "hard_loss"), ("teacher", "teacher_loss")):
-        means[f"{model}_perplexity"] = math.exp(min(means[loss], 20))
-    return means
+        metrics[f"{model}_perplexity"] = math.exp(min(metrics[loss], 20))
+    return metrics
