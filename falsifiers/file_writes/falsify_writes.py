@@ -19,7 +19,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from falsifiers.checkpoint_files.saved import assert_same
-from falsifiers.resume.runs import STEPS, Cut, ended, settings
+from falsifiers.resume.runs import STEPS, Cut, run_to_end, settings
 from falsifiers.support.assertions import assert_equal, refusal
 from falsifiers.support.interruptions import LINES_AT_MOST, in_child, kill
 from falsifiers.support.oracles import assert_refused
@@ -267,7 +267,7 @@ def falsify_step_waits_for_a_copy(subject: Any, save_every: int) -> None:
         return 2**40
 
     with scratch() as directory, mock.patch.object(DISK, "free", free):
-        ended(subject, settings(directory, "out", save_every=save_every, keep=0), [steps])
+        run_to_end(subject, settings(directory, "out", save_every=save_every, keep=0), [steps])
         checkpoints = directory / "out" / "checkpoints"
         due = list(range(save_every, STEPS + 1, save_every))
         assert_equal("saved steps", saved_steps(checkpoints, "student"), due)
@@ -300,7 +300,7 @@ def falsify_failed_write_ends_the_run(subject: Any, saves: int, save_every: int)
 
     with scratch() as directory, before_writes(fail):
         chosen = settings(directory, "out", keep=0, save_every=save_every)
-        call = partial(ended, subject, chosen, [steps, acting(wait, step=failing)])
+        call = partial(run_to_end, subject, chosen, [steps, acting(wait, step=failing)])
         case = f"saved every {save_every} steps, where step {failing} cannot be written"
         assert_refused(case, call, f"student-step{failing}", os.strerror(errno.ENOSPC), kind=OutputError)
         # The error is raised at the latest when the next checkpoint is due.
@@ -315,7 +315,7 @@ def falsify_failed_write_ends_the_run(subject: Any, saves: int, save_every: int)
 def falsify_interrupted_run_finishes_its_checkpoint(subject: Any, step: int) -> None:
     """Interrupt a run whose writes take 30 ms a file; its last checkpoint must be complete when the run has ended."""
     with scratch() as directory, before_writes(lambda step: threading.Event().wait(0.03)):
-        call = partial(ended, subject, settings(directory, "out", keep=0), [Cut(step)])
+        call = partial(run_to_end, subject, settings(directory, "out", keep=0), [Cut(step)])
         assert refusal(call, KeyboardInterrupt), "the interrupted run raised nothing; expected KeyboardInterrupt"
         checkpoints = directory / "out" / "checkpoints"
         assert_equal(f"interrupted in step {step}, threads that still write", _writers(), [])
