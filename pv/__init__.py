@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pv.source.project import Project as Project
     from pv.source.project import find_project as find_project
 
-    observe = recording
+    observe = recording  # for type checkers: `pv.observe()`, a call of the module, calls `recording`
 
 __version__ = "0.3.0"
 

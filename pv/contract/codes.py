@@ -43,9 +43,9 @@ LOADING = (
     Code("PV011", "a missing key"),
     Code("PV012", "a value of the wrong type or form"),
     Code("PV014", "not a contract, or of an unknown format"),
-    Code("PV201", "existing format: a key that pv does not read", Stops.NOTHING),
-    Code("PV205", "existing format: a number that contradicts the file", Stops.NOTHING),
-    Code("PV206", "existing format: a reference to something that does not exist", Stops.NOTHING),
+    Code("PV201", "provable-contracts format: a key that pv does not read", Stops.NOTHING),
+    Code("PV205", "provable-contracts format: a number that contradicts the file", Stops.NOTHING),
+    Code("PV206", "provable-contracts format: a reference to something that does not exist", Stops.NOTHING),
 )
 """The codes of the findings that `pv.contract.load` returns."""
 EVIDENCE = Code("PV170", "an evidence file cannot be read, or belongs to another contract or device", Stops.NOTHING)

@@ -162,7 +162,7 @@ class Equation:
     """A formula for people, one that `pv` evaluates, or both.
 
     Attributes:
-        executable: The keys that `pv` evaluates (`expression`, `domain`, ...), as read.
+        executable: The keys that `pv` evaluates (`expression`, `domain`, ...), as read; {} if there are none.
         texts: By path of a key in `executable`: a function that maps a line and column of the text of this key, counted
             from 1, to a location in the file.
     """

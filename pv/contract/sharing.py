@@ -21,6 +21,7 @@ def executable_equations(contract: Contract, above: tuple[str, ...] = ()) -> dic
         above: The ids of the contracts that import this one by `use`, directly or not, the outermost first.
     """
     texts = shared_values(contract)
+    # `executable` has the keys that can be evaluated; it is empty for an equation that is only for people.
     equations = {e.name: _replace_in_keys(e.executable, texts) for e in contract.equations if e.executable}
     for entry in contract.use:
         for name, keys in imported_equations(contract, entry, above).items():

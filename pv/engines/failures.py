@@ -33,7 +33,7 @@ class FailureClassifier:
         root: The folder of the project.
         subject_files: The files of the subject.
         mutated: Whether the subject is a mutant.
-        replacement: The function that a mutant swaps in; "" for none.
+        replacement: `module:qualname` of the function that a mutant swaps in; "" for none.
     """
 
     def __init__(
@@ -85,10 +85,11 @@ class FailureClassifier:
             frame: The innermost frame in the project.
             error: The exception.
         """
+        # With a dot after both names, `startswith` matches the function and the functions inside it, not a longer name.
         if frame is None or not f"{_module(frame)}:{frame.f_code.co_qualname}.".startswith(f"{self.replacement}."):
             return False
         # A `raise` statement in the replacement is a planted fault. An error that it raises has no `name` (ImportError)
-        # and no `obj` (AttributeError). A TypeError has no such attribute, so look at the instruction that raised it.
+        # and no `obj` (AttributeError). For a TypeError, the instruction shows whether a `raise` statement raised it.
         if isinstance(error, ImportError):
             return error.name is not None
         if isinstance(error, TypeError):

@@ -32,7 +32,7 @@ DEFAULT_BOUNDS: Mapping[Kind, tuple[float, float]] = {
     Kind.LOGPROB: (-math.inf, 0.0),
     Kind.PROB: (0.0, 1.0),
     Kind.MASK: (0.0, 1.0),
-    Kind.INDEX: (0.0, 0.0),
+    Kind.INDEX: (0.0, 0.0),  # not used: an index is bounded by the size of its axis
     Kind.SIZE: (1.0, 4.0),
 }
 # The kinds that take LOW..HIGH; other kinds have fixed bounds.
@@ -161,7 +161,8 @@ def _bound(text: str, earlier: Mapping[str, Variable]) -> float | str:
     """Return a bound as a number, or as the name of a size or an earlier scalar. Raise `Refusal` for another name."""
     if re.fullmatch(_NUMBER, text):
         return float(text)
-    # Variables are drawn in order, so a bound may only name an earlier variable.
+    # Variables are drawn in order, so a bound may only name a value that is drawn before: an axis of an earlier
+    # variable, or an earlier scalar.
     is_scalar = text in earlier and not earlier[text].axes and earlier[text].kind not in (Kind.MASK, Kind.INDEX)
     axes = {axis for variable in earlier.values() for axis in variable.axes}
     if not is_scalar and text not in axes:
@@ -208,6 +209,7 @@ def free_sizes(variables: Mapping[str, Variable]) -> dict[str, Variable]:
         variables: The variables of a domain, by name.
     """
     axes_of_arrays = {axis for variable in variables.values() for axis in variable.axes}
+    # A replayed example may have any valid size, not only the sizes that are drawn.
     free = (axis for axis in axis_bounds(variables) if axis not in axes_of_arrays)
     return {axis: variables.get(axis) or Variable(axis, Kind.SIZE, (), 1.0, float(MAX_SIZE)) for axis in free}
 

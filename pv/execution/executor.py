@@ -86,7 +86,10 @@ class Executor:
         return [plan.trials[attempt] for attempt in attempts]
 
     def cancel(self) -> None:
-        """Cancel the attempts that have not started. From now on, only cached trials answer new attempts."""
+        """Cancel the attempts that have not started, and start no more attempts.
+
+        From now on, a new attempt gets a trial only from the cache, or from its run if that run has failed.
+        """
         self._cancelled = True
         for task in self._pool.drop_pending():
             self._cancel(task.key, queued=True)
@@ -108,30 +111,30 @@ class Executor:
 
     def _submit(self, attempt: Attempt) -> None:
         """Answer an attempt from the cache, or queue it; if the claim reads a run, queue the run first."""
-        run = attempt.run
+        run_attempt = attempt.run
         if self._journal is not None and (trial := self._journal.lookup(attempt)) is not None:
             self._answered.append(Finished(attempt, trial, reused=True))
-        elif run is not None and run in self._ended_runs:
-            self._submit_reader(attempt, self._ended_runs[run])
+        elif run_attempt is not None and run_attempt in self._ended_runs:
+            self._submit_reader(attempt, self._ended_runs[run_attempt])
         elif self._cancelled:
             self._cancel(attempt)
-        elif run is None:
+        elif run_attempt is None:
             self._queue(attempt)
-        elif run in self._readers:
-            self._readers[run].append(attempt)
+        elif run_attempt in self._readers:
+            self._readers[run_attempt].append(attempt)
         else:
-            self._readers[run] = [attempt]
-            self._queue(run)
+            self._readers[run_attempt] = [attempt]
+            self._queue(run_attempt)
 
-    def _submit_reader(self, attempt: Attempt, run: Finished) -> None:
+    def _submit_reader(self, attempt: Attempt, ended_run: Finished) -> None:
         """Queue an attempt that reads the record of a run. If the run failed, use its trial as the attempt's trial."""
-        if run.trial.status is not TrialStatus.HELD:
-            trial = replace(run.trial, falsifier=attempt.claim.id, seed=attempt.seed)
+        if ended_run.trial.status is not TrialStatus.HELD:
+            trial = replace(ended_run.trial, falsifier=attempt.claim.id, seed=attempt.seed)
             self._answered.append(Finished(attempt, trial, reused=True))
         elif self._cancelled:
             self._cancel(attempt)
         else:
-            self._queue(attempt, run.directory)
+            self._queue(attempt, ended_run.directory)
 
     def _queue(self, attempt: Attempt, record_folder: Path | None = None) -> None:
         """Submit an attempt to the pool.
@@ -172,7 +175,8 @@ class Executor:
 
     def _next(self) -> Finished | None:
         """Return the next attempt that has a trial; None if no attempt is left."""
-        # Handle the replies of workers first, so that free workers get new tasks. Cached trials can wait.
+        # Handle the replies of workers first, so that free workers get new tasks. Cached trials can wait: with cached
+        # trials left, only ask whether a task has ended (`poll`); otherwise, wait until a task ends (`replies`).
         if not self._answered or self._pool.poll(self._begin):
             reply = next(iter(self._pool.replies(self._begin)), None)
             if reply is not None:
@@ -192,8 +196,8 @@ class Executor:
         directory = self._record_folders.pop(attempt, None)
         if directory is not None and attempt.executes is None:
             shutil.rmtree(directory, ignore_errors=True)
-        run = self._ended_runs[attempt.run].trial if attempt.run is not None else None
-        return Finished(attempt, trial, run=run, directory=directory)
+        run_trial = self._ended_runs[attempt.run].trial if attempt.run is not None else None
+        return Finished(attempt, trial, run=run_trial, directory=directory)
 
     def _handle(self, finished: Finished) -> None:
         """Send the event to the consumers, submit the claims that read this run, and perform the plan's next steps."""

@@ -188,9 +188,9 @@ def waivers(context: Context) -> Iterator[Finding]:
             yield error("PV153", waiver.location, message, "write a day of the calendar as YYYY-MM-DD")
 
 
-@rule(Code("PV202", "existing format: a falsifier in prose, which pv cannot run", Stops.NOTHING), existing=True)
+@rule(Code("PV202", "provable-contracts format: a falsifier in prose, which cannot run", Stops.NOTHING), existing=True)
 def unbound_falsifiers(context: Context) -> Iterator[Finding]:
-    """Yield a notice for every claim of the existing format, whose test is prose.
+    """Yield a notice for every claim of the provable-contracts format, whose test is prose.
 
     Rules about this format yield only notices, since the authors of such a file did not choose these rules.
     """
@@ -199,9 +199,9 @@ def unbound_falsifiers(context: Context) -> Iterator[Finding]:
         yield notice("PV202", falsifier.location, message, "a `schema: pv/1` contract can bind it to code")
 
 
-@rule(Code("PV203", "existing format: a duplicate id", Stops.NOTHING), existing=True)
+@rule(Code("PV203", "provable-contracts format: a duplicate id", Stops.NOTHING), existing=True)
 def repeated_ids(context: Context) -> Iterator[Finding]:
-    """Yield a notice for every duplicate id in a contract of the existing format."""
+    """Yield a notice for every duplicate id in a contract of the provable-contracts format."""
     contract = context.contract
     for noun, entries in (("claim id", contract.claims), ("obligation id", contract.obligations)):
         for location, message in _duplicates(noun, ((entry.id, entry.location) for entry in entries)):

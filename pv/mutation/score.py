@@ -23,6 +23,7 @@ FORMAT = "pv-mutants/1"
 
 def compute(result: MutationResult) -> MutationScore:
     """Return the mutation score of a result."""
+    # `result.judged` has all tried mutants; `judged` of the score does not count equivalent and invalid mutants.
     return MutationScore(
         total=result.total,
         judged=result.count(*DETECTED, *UNDETECTED),
@@ -82,9 +83,9 @@ def write(project: Project, result: MutationResult, seed: int) -> Path:
         "mutation_scope": list(score.scope),
         "judges": list(score.judges),
         "survivors": [
-            {"mutant": j.mutant.mutant.id, "operator": j.mutant.operator, "status": j.status.value}
-            for j in result.judged
-            if j.status in UNDETECTED
+            {"mutant": generated.mutant.id, "operator": generated.operator, "status": status.value}
+            for generated, status in ((tried.mutant, tried.status) for tried in result.judged)
+            if status in UNDETECTED
         ],
         "clause": current.clause,
         "files": {**store.dependency_digests(project, result.files), **current.files},

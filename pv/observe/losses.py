@@ -36,23 +36,25 @@ NAMES = (*CLASSES, *BINARY, *REGRESSION, "kl_div")
 SIGNS = ("soft_margin_loss", "hinge_embedding_loss", "margin_ranking_loss", "cosine_embedding_loss")
 """Loss functions whose targets are 1 and -1."""
 
-_DEPRECATED = ("size_average", "reduce", "reduction")
-# The names of positional parameters by loss function. Other functions have "input", "target" and `_DEPRECATED`.
+_REDUCTION = ("size_average", "reduce", "reduction")  # the first two are deprecated
+# Positional parameters by loss function. Functions without an entry have "input", "target" and `_REDUCTION`.
 PARAMETERS = {
-    "cross_entropy": ("input", "target", "weight", "size_average", "ignore_index", *_DEPRECATED[1:], "label_smoothing"),
-    "nll_loss": ("input", "target", "weight", "size_average", "ignore_index", *_DEPRECATED[1:]),
-    "binary_cross_entropy": ("input", "target", "weight", *_DEPRECATED),
-    "binary_cross_entropy_with_logits": ("input", "target", "weight", *_DEPRECATED, "pos_weight"),
-    "kl_div": ("input", "target", *_DEPRECATED, "log_target"),
+    "cross_entropy": ("input", "target", "weight", "size_average", "ignore_index", *_REDUCTION[1:], "label_smoothing"),
+    "nll_loss": ("input", "target", "weight", "size_average", "ignore_index", *_REDUCTION[1:]),
+    "binary_cross_entropy": ("input", "target", "weight", *_REDUCTION),
+    "binary_cross_entropy_with_logits": ("input", "target", "weight", *_REDUCTION, "pos_weight"),
+    "huber_loss": ("input", "target", "reduction", "delta"),
+    "kl_div": ("input", "target", *_REDUCTION, "log_target"),
     "ctc_loss": ("log_probs", "targets", "input_lengths", "target_lengths", "blank", "reduction", "zero_infinity"),
-    "margin_ranking_loss": ("input1", "input2", "target", "margin", *_DEPRECATED),
-    "cosine_embedding_loss": ("input1", "input2", "target", "margin", *_DEPRECATED),
-    "hinge_embedding_loss": ("input", "target", "margin", *_DEPRECATED),
+    "margin_ranking_loss": ("input1", "input2", "target", "margin", *_REDUCTION),
+    "cosine_embedding_loss": ("input1", "input2", "target", "margin", *_REDUCTION),
+    "hinge_embedding_loss": ("input", "target", "margin", *_REDUCTION),
 }
 OPERATIONS_THAT_MOVE_ELEMENTS = (
-    "View Reshape Squeeze Unsqueeze Transpose Permute Slice Select Index ToCopy Clone T Alias UnsafeView Expand"
+    "View UnsafeView ReshapeAlias ReshapeCopy Squeeze Unsqueeze Transpose T Permute Slice Select Index IndexSelect"
+    " ToCopy Clone Alias Expand"
 ).split()
-"""Prefixes of the names of autograd nodes whose operations do not change the values of elements."""
+"""Operations that do not change the values of elements: names of autograd nodes up to "Backward"."""
 OPERATIONS_OF_ERRORS = "Mean Sum Pow Abs Mul Div Neg Add Sub Sqrt".split()
 """The operations by which a script computes a loss from differences, such as a mean of squares."""
 MAX_NODES = 64
@@ -102,9 +104,9 @@ def _wrap_log_softmax(original: Callable[..., object], observer: Callable[[], Ob
             with active.observing("log_softmax"):
                 node = (args[0] if args else kwargs["input"]).grad_fn
                 if type(node).__name__.startswith("SoftmaxBackward") and _dimension(node) == _dimension(out.grad_fn):
-                    at, key = active.sites.find(2)
-                    active.recorded_calls[key, True] += 1
-                    if active.recorded_calls[key, True] == 1:
+                    at, key = active.sites.find(depth=2)
+                    active.recorded_calls[key, out.requires_grad] += 1
+                    if active.recorded_calls[key, out.requires_grad] == 1:
                         active.add("operands", function="log_softmax", at=at, operands={"made_by": "SoftmaxBackward0"})
         return out
 
@@ -121,8 +123,8 @@ def _wrap_sigmoid(original: Callable[..., object], observer: Callable[[], Observ
         if type(node).__name__.startswith("SigmoidBackward") and observer().is_active():
             active = observer()
             with active.observing("sigmoid"):
-                at, key = active.sites.find(2)
-                active.recorded_calls[key, True] += 1
+                at, key = active.sites.find(depth=2)
+                active.recorded_calls[key, True] += 1  # True: the input has a gradient
                 if active.recorded_calls[key, True] == 1:
                     active.add("operands", function="sigmoid", at=at, operands={"made_by": "SigmoidBackward0"})
         return original(*args, **kwargs)
@@ -145,7 +147,7 @@ def _wrap_gather(original: Callable[..., object], observer: Callable[[], Observe
                 scores = arguments["input"]
                 is_last = arguments["dim"] in (-1, scores.dim() - 1)
                 if is_last and _made_by(scores).startswith("LogSoftmax"):
-                    at, key = active.sites.find(2)
+                    at, key = active.sites.find(depth=2)
                     tokens.record_labels(active, at, key, arguments["index"].squeeze(-1), None, scores)
         return out
 
@@ -161,7 +163,7 @@ def _dimension(node: Any) -> int:
 
 def _arguments(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call of a loss function by name. Deprecated arguments are converted to `reduction`."""
-    names = PARAMETERS.get(name, ("input", "target", *_DEPRECATED))
+    names = PARAMETERS.get(name, ("input", "target", *_REDUCTION))
     arguments = {"reduction": "mean", **dict(zip(names, args)), **kwargs}
     if arguments.get("reduce") is False:
         arguments["reduction"] = "none"
@@ -177,7 +179,8 @@ def _wrap_uncounted_loss(
 ) -> Callable[..., object]:
     """Wrap a loss function whose elements are not counted, to record the arguments of the first call at every line.
 
-    For a CTC loss, the first `CTC_CALLS` calls are recorded, because all targets of one batch may have equal lengths.
+    For a CTC loss, the first `CTC_CALLS` calls are recorded: if `target_lengths` include padding, this shows only in a
+    batch whose targets have different lengths.
     """
     limit = CTC_CALLS if name == "ctc_loss" else 1
 
@@ -187,7 +190,8 @@ def _wrap_uncounted_loss(
         active = observer()
         if isinstance(out, Tensor) and active.is_active():
             with active.observing(name):
-                at, key = active.sites.find(2)
+                # A function of a library may call several losses at one line: the name distinguishes their keys.
+                at, key = active.sites.find(depth=2)
                 key ^= zlib.crc32(name.encode())
                 if active.recorded_calls[key, out.requires_grad] < limit:
                     active.recorded_calls[key, out.requires_grad] += 1
@@ -241,7 +245,7 @@ def record_differences(observer: Observer, roots: object, at: str) -> None:
         parts = [part for part, _ in node.next_functions if part is not None]
         name, shape = type(node).__name__, _shape_of(node)
         if name.startswith("SubBackward") and len(shape) == 2 and shape[0] == shape[1] > 1:
-            pairwise = pairwise or len(parts) > 1
+            pairwise = pairwise or len(parts) > 1  # both operands require a gradient: pairs of predictions are intended
             if len(parts) == 1 and _is_column(parts[0], shape[0]):
                 shapes = [_shape_of(parts[0]), shape]
                 continue
@@ -253,9 +257,10 @@ def record_differences(observer: Observer, roots: object, at: str) -> None:
 
 
 def _is_column(node: Any, rows: int) -> bool:
-    """Return whether the result of a node is a column with one number per row, and the output of a layer.
+    """Return whether a node has one number per row as its result: a layer's output [N, 1], or a squeezed column [N].
 
-    A view, such as `x[:, None]`, does not count, because a script may use it to subtract all pairs on purpose.
+    A view of shape [N, 1], such as `x[:, None]`, does not count, because a script may use it to subtract all pairs on
+    purpose.
     """
     name, shape = type(node).__name__, _shape_of(node)
     if name.startswith("Squeeze") and shape == [rows]:  # targets of shape [N, 1]
@@ -313,7 +318,7 @@ def _record_call(observer: Observer, name: str, arguments: dict[str, Any], out: 
     """
     scores, target = arguments["input"], arguments["target"]
     reduction = arguments["reduction"]
-    at, key = observer.sites.find(2)
+    at, key = observer.sites.find(depth=2)
     key ^= zlib.crc32(name.encode())
     scored: Optional[Tensor] = None
     count: Any
@@ -489,8 +494,10 @@ def cross_entropy_weights(logits_NV: Tensor, gradient_NV: Tensor) -> tuple[Tenso
         gradient_NV: The gradient of the loss with respect to `logits_NV`.
 
     Returns:
-        Three tensors [N]: the weight; the largest residual of an entry, relative to the largest entry, or infinity if
-        the row seems to have a negative weight; and the largest residual that rounding errors can explain.
+        weight: The weights, [N].
+        residual: The largest residual of an entry, relative to the largest entry, [N]; 1 if the row is no cross-entropy
+            for another reason; infinity if the row seems to have a negative weight.
+        allowed: The largest residual that rounding errors can explain, [N].
     """
     # 1. The label is the entry with the smallest gradient. All other entries are s p_j + c.
     g = gradient_NV.double()
@@ -516,13 +523,13 @@ def cross_entropy_weights(logits_NV: Tensor, gradient_NV: Tensor) -> tuple[Tenso
     weight = d - shift * classes
     # The gradient of log-probabilities is -w at the label and 0 elsewhere: this is exact, without a fit.
     only_label = largest == 0
-    log_probabilities = logits_NV.double().logsumexp(-1, keepdim=True).abs() < 1e-2
+    is_log_probabilities = logits_NV.double().logsumexp(-1, keepdim=True).abs() < 1e-2
     weight = torch.where(only_label, -g.gather(-1, label), weight)
-    relative = torch.where(only_label, (~log_probabilities).double(), residual / (largest + 1e-300))
+    relative = torch.where(only_label, (~is_log_probabilities).double(), residual / (largest + 1e-300))
     allowed = torch.full_like(relative, 1e-4 + 8 * precision)
-    # If the smoothing or the z-loss is larger than w (1 - p_y), the smallest gradient is not at the label. Then one of
-    # two conditions fails. First, d > w / 2, because e < 1/2. Second, s = w (no z-loss), or c = 0 and s is slightly
-    # larger than w (a z-loss without smoothing).
+    # If the smoothing or the z-loss is larger than w (1 - p_y), the smallest gradient is not at the label. With the
+    # correct label, two conditions hold: d > w / 2, because e < 1/2; and s = w without a z-loss (`smoothed`), or c = 0
+    # and w < s < 1.25 w for a small z-loss without smoothing (`z_loss`). With a wrong label, one of them fails.
     excess = slope / (weight + 1e-300) - 1
     smoothed = excess.abs() <= 16 * allowed
     z_loss = ((shift * classes).abs() <= 16 * allowed * weight.abs()) & (excess > 0) & (excess < 0.25)
@@ -571,7 +578,6 @@ def _operands(name: str, arguments: dict[str, Any]) -> Event:
     if name in CLASSES and scores.dim() >= 1 and scores.shape[1 if scores.dim() > 1 else 0] > 1:
         rows = scores.movedim(1, -1) if scores.dim() > 1 else scores
         rows = rows.reshape(-1, rows.shape[-1])[:MAX_ROWS].double()
-        facts["row_sums"] = Late([rows.min(), (rows.sum(-1) - 1).abs().max()], lambda low, off: [low[0], off[0]])
         facts["log_sum_exp"] = rows.logsumexp(-1).abs().max()
         if scores.dim() == 2 and scores.numel() <= MAX_COLUMN_ELEMENTS:
             facts["log_sum_exp_of_columns"] = scores.double().logsumexp(0).abs().max()
@@ -589,6 +595,8 @@ def _operands(name: str, arguments: dict[str, Any]) -> Event:
             facts["lowest_target"] = target.detach().min()
     if name in REGRESSION and scores.shape != target.shape:
         facts["broadcast"] = torch.broadcast_shapes(scores.shape, target.shape).numel()
+        # All pairs may be intended if the script keeps the elements, if both operands have the same number of axes, or
+        # if the script adds an axis to the input.
         facts["pairs"] = (
             arguments["reduction"] == "none"
             or scores.dim() == target.dim()
@@ -644,7 +652,7 @@ def _made_by(tensor: Tensor) -> str:
         if node is None:
             return ""
         name = type(node).__name__
-        if not name.startswith(tuple(OPERATIONS_THAT_MOVE_ELEMENTS)):
+        if name.partition("Backward")[0] not in OPERATIONS_THAT_MOVE_ELEMENTS:
             return name
         node = node.next_functions[0][0] if node.next_functions else None
     return ""

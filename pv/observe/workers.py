@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PASSES = 4
 """Number of first passes of a worker that are recorded."""
 STATE_BATCHES = 3
-"""Number of batches of a pass after which the states of random generators are recorded."""
+"""Number of first batches of a pass; after each of them, the states of random generators are recorded."""
 ROW_BATCHES = 64
 """Number of batches of a pass over an iterable data set whose rows are recorded."""
 

@@ -22,7 +22,10 @@ MAX_RESULTS = 5000  # GitHub's code scanning shows at most 5,000 results of a ru
 
 
 def render(report: Report, view: View) -> str:
-    """Return one SARIF log, worst result first. Claims that hold are left out: a viewer would list them as alerts."""
+    """Return one SARIF log: findings, failures (worst first), weaker requirements, unmet gates.
+
+    Claims that hold are left out, because a viewer would list them as alerts.
+    """
     results = list(_results(report, view))
     # A SARIF result refers to its rule by index, and several results may share a rule.
     rules = {rule["id"]: rule for rule, _ in results}
@@ -44,7 +47,7 @@ def _invocation(report: Report, view: View) -> dict[str, object]:
     unmet = [{"level": "warning", "message": {"text": plain(text)}} for text in requirements.unmet_by_report(report)]
     return {
         "executionSuccessful": report.exit_code in (ExitCode.PASSED, ExitCode.FAILED, ExitCode.UNDECIDED),
-        "exitCode": view.exit_code(report),
+        "exitCode": view.exit_code(report),  # includes the comparison with the base
         "toolExecutionNotifications": [*unmet, *notes],
     }
 
@@ -109,9 +112,10 @@ def _failure(result: Result, verdict: ContractVerdict, folder: str) -> dict[str,
 
 def _weaker_requirements(view: View) -> Iterator[RuleResult]:
     """Yield a result for each requirement that is weaker than in the base, even if a waiver accepts it."""
-    for change in view.compared.changes if view.compared is not None else ():
-        if change.kind in (ChangeKind.WEAKER, ChangeKind.WAIVED) and change.location is not None and view.compared:
-            level = "error" if change in view.compared.failing else "warning"
+    compared = view.compared
+    for change in compared.changes if compared is not None else ():
+        if change.kind in (ChangeKind.WEAKER, ChangeKind.WAIVED) and change.location is not None and compared:
+            level = "error" if change in compared.failing else "warning"
             id_ = f"{change.contract}/weaker"
             identity = {"contract": change.contract, "weaker": change.name, "text": change.text}
             message = f"{change.kind.value}: {change.claim or change.name} ({change.place}): {change.text}"

@@ -111,28 +111,28 @@ def write(
     """
     commit = commit_of(project.root) if commit is None else commit
     path = record_path(project, contract, device)
-    measured = {
+    head = {
         "hardware": hardware.name or platform.machine(),
         "torch": hardware.torch,
         "python": platform.python_version(),
         "when": datetime.now(UTC).date().isoformat(),
         "commit": commit,
     }
-    unmeasured = {falsifier.id for falsifier in contract.claims} - trials.keys()
+    kept = {falsifier.id for falsifier in contract.claims} - trials.keys()
     content, _ = load(path, "evidence")
     old_results = [{**_head(content), **result} for result in content["results"]] if content is not None else []
-    # A result has only the values of its measurement that differ from the head of the file.
+    # A kept result has its own hardware, versions, date and commit only where these differ from the new head.
     results: list[dict[str, object]] = [
-        {name: value for name, value in result.items() if name not in measured or value != measured[name]}
+        {name: value for name, value in result.items() if name not in head or value != head[name]}
         for result in old_results
-        if result["falsifier"] in unmeasured
+        if result["falsifier"] in kept
     ]
     results += [_result(project, trial, fingerprints[name]) for name, trial in trials.items()]
     evidence: Json = {
         "format": FORMAT,
         "contract": contract.id,
         "device": device,
-        **measured,
+        **head,
         "renew": f"pv validate --contract {contract.id} {'' if device == PROOFS else f'--device {device} '}--record",
         "results": sorted(results, key=lambda result: str(result["falsifier"])),
     }
@@ -291,7 +291,8 @@ def changed_files(project: Project, result: Data, fingerprint: Fingerprint) -> l
         result: The recorded result as JSON.
         fingerprint: The current fingerprint of the claim.
     """
-    # Compare the files of both sides: an added or a removed import can change the result as much as an edit.
+    # Compare also the files of one side: an import may have been added, or a recorded file deleted. If an import was
+    # removed, the file that contained the import has changed.
     recorded = {name: digest for name, digest in result["files"].items() if is_dependency(project.root / name)}
     names = {*recorded, *fingerprint.files}
     current = {name: fingerprint.files.get(name) or _digest(project, name) for name in names}

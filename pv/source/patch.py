@@ -59,12 +59,12 @@ class Match:
         block = self.block or []
         return block[block.index(self.first) : block.index(self.last) + 1]
 
-    def replacements(self, new: list[ast.stmt], segment: list[ast.stmt]) -> Replacements:
-        """Return the replacements in the tree of `segment` that put `new` at this place."""
+    def replacements(self, new: list[ast.stmt], body: list[ast.stmt]) -> Replacements:
+        """Return the replacements that put `new` at this place in the statements `body` of a segment."""
         if self.block is None:
             return {id(self.first): new[0].value if isinstance(new[0], ast.Expr) else new[0]}
-        if segment[0] is self.first:  # the segment consists of these statements
-            return {id(segment): new}
+        if body[0] is self.first:  # the segment has the statements of this place alone: `body` is not `self.block`
+            return {id(body): new}
         start, end = self.block.index(self.first), self.block.index(self.last) + 1
         return {id(self.block): [*self.block[:start], *new, *self.block[end:]]}
 

@@ -20,10 +20,8 @@ from pv.source.project import Project, is_shipped, suite_homes
 
 MAX_IMPORTS = 8
 """Maximum number of `from module import name` that are followed to a definition, since imports may be circular."""
-TRANSPARENT = {
-    *("staticmethod", "classmethod", "no_grad", "inference_mode", "enable_grad", "compile", "cache", "lru_cache")
-}
-"""Names of decorators that change neither the parameters nor the result of a function."""
+TRANSPARENT = set("staticmethod classmethod no_grad inference_mode enable_grad compile cache lru_cache".split())
+"""Names of decorators that change neither the result of a function nor its parameters, except for `self` or `cls`."""
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -104,8 +102,8 @@ def module_name(project: Project, path: Path) -> str:
 
 @lru_cache(maxsize=4096)
 def _module_name(roots: tuple[Path, ...], path: Path) -> str | None:
-    homes = [home for home, folder in suite_homes() if path.is_relative_to(folder)]
-    for root in (*roots, *homes):
+    suite_roots = [import_root for import_root, suite in suite_homes() if path.is_relative_to(suite)]
+    for root in (*roots, *suite_roots):
         if path.is_relative_to(root):
             parts = path.relative_to(root).with_suffix("").parts
             return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
@@ -282,10 +280,12 @@ class Parameters:
         if unknown and not self.any_keyword:
             return f"has no parameter {unknown[0]!r}"
         by_position = set(self.positional[:count])
-        duplicates = [name for name in keywords if name in by_position]
+        # `**kwargs` accepts the name of a positional-only parameter, but does not pass the parameter.
+        passed_by_name = by_name.intersection(keywords)
+        duplicates = [name for name in keywords if name in by_position & passed_by_name]
         if duplicates:
             return f"gets multiple values for {duplicates[0]!r}"
-        passed = by_position | {*keywords}
+        passed = by_position | passed_by_name
         missing = [name for name in (*self.positional, *self.keyword) if name in self.required - passed]
         return f"is missing {', '.join(map(repr, missing))}" if missing else ""
 

@@ -136,7 +136,7 @@ class ForkLauncher:
         if not library_threads:
             return self
         self.close()
-        self.work.mkdir(exist_ok=True)
+        self.work.mkdir(exist_ok=True)  # the server removes the folder when it ends
         note = f"tasks are spawned: loading {', '.join(self.preload)} started {library_threads} threads"
         return SpawnLauncher(self.work, note)
 

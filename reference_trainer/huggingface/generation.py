@@ -68,7 +68,8 @@ class Sampling:
 def is_generated(share: float, *, seed: int, epoch: int, position: int) -> bool:
     """Return whether the answers of a batch are generated: with probability `share`, from 0 (never) to 1 (always).
 
-    The result depends only on the arguments. Batches that are generated with one share are with a larger share, too.
+    The result depends only on the arguments. A batch that is generated with one
+    share is also generated with every larger share.
     """
     # The first 64 bits of a hash are uniform in [0, 2^64), also for neighbouring positions.
     digest = hashlib.sha256(f"on-policy/{seed}/{epoch}/{position}".encode()).digest()

@@ -182,7 +182,7 @@ class ChatData:
     """
 
     unit = "token"
-    largest_token = 0
+    largest_token = 0  # of the rows that saved models are evaluated on; set by `make_held_back`
     _continues = b""  # `Chats.continues` of the file that was read last
     _evaluated_count = 0  # number of held-back conversations to evaluate; 0 for all
 
@@ -246,18 +246,18 @@ class ChatData:
         training = self._rows(documents[:cut])
         order = None
         if settings.data.mix is not None:
-            sources = [training]
-            for number, source in enumerate(weights, 1):
-                sources.append(self._rows(self._documents(Path(source), f"mix_{number}")))
+            rows_by_file = [training]
+            for number, file in enumerate(weights, 1):
+                rows_by_file.append(self._rows(self._documents(Path(file), f"mix_{number}")))
             run.digests["mix"] = ":".join(map(str, integers))
             order = Mixture(
-                sizes=[len(rows) for rows in sources], weights=integers, batch_size=settings.data.batch_size
+                sizes=[len(rows) for rows in rows_by_file], weights=integers, batch_size=settings.data.batch_size
             )
-            if not all(isinstance(rows, DocumentRows) for rows in sources):
+            if not all(isinstance(rows, DocumentRows) for rows in rows_by_file):
                 raise SettingError(
                     f"--mix needs rows of the class DocumentRows, and make_rows of {type(run).__name__} returns others"
                 )
-            training = join_rows(cast(list[DocumentRows], sources))
+            training = join_rows(cast(list[DocumentRows], rows_by_file))
             run.lines.write(_mixture_line([settings.data.path, *weights], order))
         run.held_back = self._rows(self._evaluated_documents(documents[cut:]), first=len(training))
         return with_generated(run, shuffled_batches(run, training, order))
@@ -266,8 +266,8 @@ class ChatData:
         run, settings = self.run, self.run.settings
         if settings.data.path is None:
             raise SettingError("Hugging Face models need --data with a file of chats")
-        # The run compares the teacher of custom parts with its vocabulary size. A training sets this size when it
-        # creates the student; an evaluation does not create the student.
+        # A teacher of custom parts must have logits for `run.vocab_size` tokens. Training sets this number when it
+        # creates the student, which an evaluation does not do.
         if "make_teacher" in run.replaced and settings.student.model is not None:
             run.vocab_size = vocab_size_of(student_source(settings))
         if whole:
@@ -301,7 +301,9 @@ class ChatData:
             )
 
     def _documents(self, data: Path, name: str = "data") -> Sequence[Document]:
-        """Return the conversations of a file. Store the digest of the file as "{name}_sha256" in `run.digests`.
+        """Return the documents of a file; with `turns`, a conversation may have several documents.
+
+        Store the digest of the file as "{name}_sha256" in `run.digests`.
 
         Args:
             data: The file.
@@ -320,8 +322,8 @@ class ChatData:
         check_pairs(data, chats, teacher_chats)
         self.run.digests |= {f"teacher_{key}": teacher_digests[key] for key in tokenizer_names}
         self._largest_of_teacher = max(self._largest_of_teacher, teacher_chats.largest)
-        identity = {"student": digests, "teacher": teacher_digests, "length": self.run.settings.data.length, "pairs": 1}
-        identity |= {"transformers": version("transformers")}
+        identity = {"student": digests, "teacher": teacher_digests, "length": self.run.settings.data.length}
+        identity |= {"pairs": 1, "transformers": version("transformers")}  # increase "pairs" if `write_pairs` changes
         tokenizers = (self.tokenizer, self._teacher_tokenizer)
         entry = self._entry(identity, partial(write_pairs, chats, teacher_chats, tokenizers, workers=workers))
         documents, lines = read_pairs(entry, chats, teacher_chats)
@@ -429,9 +431,10 @@ class ChatData:
         return entry
 
     def _cut(self, documents: Sequence[Document]) -> int:
-        """Return the number of documents to train on. The rest is held back; no conversation is divided."""
+        """Return the number of documents to train on. The rest is held back."""
+        # All documents of a conversation stay on one side of the cut.
         cut = len(documents) * 9 // 10
-        while cut and self._continues[cut]:  # the document at the cut continues a conversation before it
+        while cut and self._continues[cut]:  # the document at the cut continues the conversation of the one before
             cut -= 1
         if not cut:
             raise DataError(
@@ -541,6 +544,7 @@ class CausalStudent:
             student = skeleton or add_adapter(student, place, **self._adapter_options)
             if settings.student.lora_merge:
                 check_merge(student)
+            # The digest of a skeleton reads files, so only one rank of each machine computes it.
             digest = partial(tensors_digest, frozen_weights(student))
             run.digests["base_sha256"] = str(run.ranks.on_each_machine(digest) if skeleton is not None else digest())
         # 3. Options of the forward pass. `_isolate_and_compile` runs the model, so a skeleton must be loaded first.
@@ -669,6 +673,7 @@ class CausalExport:
         run, student = self.run, self.run.student
         assert isinstance(student, Causal)
         merge = merge_adapter if run.settings.student.lora_merge and isinstance(student, Adapted) else None
+        # Merging changes the student in place, so replace it by the model that was written.
         run.student = save_model(student, self._data.tokenizer, directory, manifest, merge=merge)
 
     def load(self, directory: Path) -> NamedTensors:

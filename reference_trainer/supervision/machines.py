@@ -70,7 +70,8 @@ class Announcement:
     """The instruction of the leader to all machines: join an attempt or, with a verdict, end.
 
     Attributes:
-        run_id: The id of the rendezvous of the attempt; empty if the machines must wait.
+        run_id: The id of the attempt, by which its machines connect: the `run_id` of `Machines`, and the name of the
+            attempt; empty if the machines must wait.
         arguments: The arguments of the command that the ranks run.
         verdict: The exit code; None if the run continues.
     """
@@ -101,10 +102,10 @@ class Leader:
         _write(self._place / ANNOUNCED, json.dumps(asdict(announcement)))
         self.has_announced = True
 
-    def lost_machines(self, run_id: str) -> list[int]:
-        """Return the numbers of the machines whose supervisors were restarted during the attempt `run_id`."""
-        marks = {path: _read_text(path) for path in self._place.glob("machine-*")}
-        return sorted(int(path.name.rpartition("-")[2]) for path, text in marks.items() if text == f"{LOST}{run_id}")
+    def lost_machines(self, attempt_id: str) -> list[int]:
+        """Return the numbers of the machines whose supervisors were restarted during the attempt `attempt_id`."""
+        marks, lost = {path: _read_text(path) for path in self._place.glob("machine-*")}, f"{LOST}{attempt_id}"
+        return sorted(int(path.name.rpartition("-")[2]) for path, text in marks.items() if text == lost)
 
     def conclude(self, verdict: int) -> None:
         """Announce the verdict, and wait at most `LEAVE_S` seconds for the other machines to remove their marks."""
@@ -145,7 +146,7 @@ def next_announcement(out: Path, joined: str, pause: Callable[[float], object] =
 
     Args:
         out: The output of the run.
-        joined: The `run_id` of the last attempt that this machine joined; empty for none.
+        joined: The id of the last attempt that this machine joined; empty for none.
         pause: A function that waits for a number of seconds.
     """
     path = shared_directory(out) / ANNOUNCED
@@ -162,15 +163,15 @@ def next_announcement(out: Path, joined: str, pause: Callable[[float], object] =
         pause(EVERY_S / 4)
 
 
-def is_replaced(out: Path, run_id: str) -> bool:
-    """Return whether a leader has announced another attempt than `run_id`, or a verdict other than success."""
+def is_replaced(out: Path, attempt_id: str) -> bool:
+    """Return whether a leader has announced another attempt, a wait, or a verdict other than success."""
     try:
         announced = _read_announcement(shared_directory(out) / ANNOUNCED)
     except (OSError, ValueError, TypeError):
         return False
     if announced.verdict is not None:
         return announced.verdict != 0
-    return announced.run_id != run_id
+    return announced.run_id != attempt_id
 
 
 def _read_announcement(path: Path) -> Announcement:
@@ -182,11 +183,11 @@ def _read_announcement(path: Path) -> Announcement:
 class Mark:
     """The file by which a follower informs the leader.
 
-    The file is empty while the machine is in no attempt. During an attempt, its text is the `run_id` of the attempt;
-    if the supervisor was restarted during the attempt, the text is `LOST` and the `run_id`.
+    The file is empty while the machine is in no attempt. During an attempt, its text is the id of the attempt; if
+    the supervisor was restarted during the attempt, the text is `LOST` and this id.
 
     Attributes:
-        joined: The `run_id` of the last attempt that the machine joined, even if its supervisor was restarted since;
+        joined: The id of the last attempt that the machine joined, even if its supervisor was restarted since;
             empty for none.
     """
 
@@ -196,19 +197,19 @@ class Mark:
         self.joined = _read_text(path).removeprefix(LOST)
         _write(path, f"{LOST}{self.joined}" if self.joined else "")
 
-    def join(self, run_id: str) -> None:
+    def join(self, attempt_id: str) -> None:
         """Write the attempt to the file. Call this before the machine joins the attempt."""
-        _write(self._path, run_id)
-        self.joined = run_id
+        _write(self._path, attempt_id)
+        self.joined = attempt_id
 
-    def leave(self, *, joined: bool) -> None:
+    def leave(self, *, connected: bool) -> None:
         """Empty the file after an attempt.
 
         Args:
-            joined: Whether the machine connected to the other machines. If not, it may join the same attempt again.
+            connected: Whether the machine connected to the other machines. If not, it may join the same attempt again.
         """
         _write(self._path, "")
-        self.joined = self.joined if joined else ""
+        self.joined = self.joined if connected else ""
 
 
 @contextmanager

@@ -320,24 +320,24 @@ def _follow(out: Path, limits: Limits, ranks: int, machines: Machines, report: C
     with following(out, machines.rank) as (mark, beats):
         report(f"machine {machines.rank}: waits for the first machine")
         while (announcement := next_announcement(out, mark.joined)).verdict is None:
-            run_id = announcement.run_id
+            attempt_id = announcement.run_id
 
-            # The default value keeps the present run_id, because the loop changes the variable.
-            def end_if_replaced(run_id: str = run_id) -> None:
-                if is_replaced(out, run_id):
+            # The default value keeps the present id, because the loop changes the variable.
+            def end_if_replaced(attempt_id: str = attempt_id) -> None:
+                if is_replaced(out, attempt_id):
                     kill_ranks(beats)
 
             kill_stale(beats)
-            mark.join(run_id)
-            config = _config(ranks, run_id, replace(machines, run_id=run_id), join_s=JOIN_S)
+            mark.join(attempt_id)
+            config = _config(ranks, attempt_id, replace(machines, run_id=attempt_id), join_s=JOIN_S)
             try:
                 with _watch(beats, limits, report), call_periodically(end_if_replaced, EVERY_S / 4):
                     _, reason = _run_ranks(config, announcement.arguments, beats, ranks)
             except (RendezvousError, dist.DistError):  # this machine was too late, or the first machine was lost
-                mark.leave(joined=False)
+                mark.leave(connected=False)
                 time.sleep(1)
                 continue
-            mark.leave(joined=True)
+            mark.leave(connected=True)
             report(f"machine {machines.rank}: {reason}")
     return Verdict(announcement.verdict)
 

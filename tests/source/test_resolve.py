@@ -111,6 +111,7 @@ def test_names_with_an_underscore_are_not_imported_by_a_star(tmp_path: Path) -> 
 CALLED = """
 def plain(a, /, b, *, c, d=1): ...
 def open_(*args, **more): ...
+def partly(a, /, b=0, **more): ...
 @wraps(plain)
 def wrapped(): ...
 class Made:
@@ -138,6 +139,9 @@ class Inherits(Made): ...
         ("plain", 2, ["b", "c"], "gets multiple values for 'b'"),
         ("plain", 1, [], "is missing 'b', 'c'"),
         ("open_", 5, ["x"], ""),
+        ("partly", 1, ["a"], ""),
+        ("partly", 0, ["a"], "is missing 'a'"),
+        ("partly", 2, ["a", "b"], "gets multiple values for 'b'"),
         ("Made", 1, [], ""),
         ("Made", 0, ["b"], "is missing 'a'"),
         ("Made", 3, [], "takes 2 positional arguments, got 3"),

@@ -40,13 +40,13 @@ def same(one: Any, other: Any) -> bool:
         # NaN != NaN, so positions at which both arrays have NaN need a comparison of their own.
         alike = one.shape == other.shape and one.dtype == other.dtype
         return alike and bool(((one == other) | (one.isnan() & other.isnan())).all())
-    if one is other or type(one) is not type(other):
-        return one is other
+    if type(one) is not type(other):
+        return False
     if isinstance(one, dict):
         return list(one) == list(other) and same(list(one.values()), list(other.values()))
     if isinstance(one, list | tuple):
         return len(one) == len(other) and all(map(same, one, other))
-    return bool(one == other)
+    return one is other or bool(one == other)
 
 
 def _copy(value: object) -> object:
@@ -64,11 +64,11 @@ Layout = Callable[[Tensor], Tensor]
 
 
 class Refuted(AssertionError):
-    """Code and equation, or two equations, differ by more than rounding.
+    """The code or a related equation differs from the equation by more than rounding, or a check of the code failed.
 
     Args:
-        message: The values that differ.
-        cause: How they differ, in a few words; "" if it is unknown.
+        message: The values that differ, or the check that failed.
+        cause: How the values differ, in a few words; "" if it is unknown.
     """
 
     def __init__(self, message: str, cause: str = "") -> None:
@@ -77,7 +77,7 @@ class Refuted(AssertionError):
 
 
 class NotComparable(Exception):
-    """The code returned an object that cannot be compared: the contract must select a value with `returns`."""
+    """The code returned no value to compare: `returns` must select one, or the function must return its values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Observer:
-    """Calls the code under contract, which alone runs on `device`, and evaluates related equations.
+    """Calls the code under contract on `device`, and evaluates equations on the CPU.
 
     Attributes:
         equations: The equations of the contract, by name.
@@ -137,7 +137,10 @@ class Observer:
             yield from self.results_of_code(example)
 
     def results_of_code(self, example: Example) -> Iterator[Comparison]:
-        """Yield the results of the code. Raise `Refuted` if its dtype, its arguments or a second call are wrong."""
+        """Yield the results of the code.
+
+        Raise `Refuted` if a result has the wrong dtype, the code changes an argument, or a second call differs.
+        """
         assert self.claim.call is not None
         count, function = len(self.claim.results), self.claim.call.function
         result, _ = self._result_and_leaf(self.claim, example)
@@ -163,6 +166,7 @@ class Observer:
         (slope,) = torch.autograd.grad(value.sum(), leaf)
         message = f"is {{}}, the equation {self.claim.name} gives {{}}"
         template = f"the derivative of the equation {equation.name} by {by} {message}"
+        # The first axis is the axis of runs that `evaluate` adds, here of size 1.
         yield Comparison(template, slope[0], is_from_code=False)
         if equation.call is not None:
             function = equation.call.function
@@ -228,7 +232,10 @@ def as_argument(array: Tensor, kind: str, dtype: str, device: str) -> object:
 
 
 def _gradient(result: Tensor, leaf: Tensor, function: str, by: str) -> Tensor:
-    """Return the derivative of the code's result by `leaf`; 0 if the result does not depend on `leaf`."""
+    """Return the derivative of the code's result by `leaf`; 0 if the gradient of the result does not reach `leaf`.
+
+    Raise `Refuted` if the result carries no gradient.
+    """
     if not result.requires_grad:
         raise Refuted(
             f"the result of the code of {function} carries no gradient, so it cannot be differentiated by {by}"
@@ -259,6 +266,7 @@ def _tensor(value: object, function: str) -> Tensor:
     tensor = _inferred_tensor(value)
     if tensor is not None and tensor.is_complex():
         raise Refuted(f"the code of {function} returned complex numbers, the equation has real values")
+    # PyTorch infers float32 for Python floats, so convert them again below, to float64, which represents them exactly.
     if tensor is not None and (isinstance(value, Tensor) or not tensor.is_floating_point()):
         return tensor
     try:
@@ -403,16 +411,16 @@ class ToleranceCheck:
 
     def add(self, seen: Comparison, limits: Limits) -> None:
         """Count a result of the code, unless the contract sets its tolerance, which is then not judged."""
-        sizes = limits.values[seen.index].abs()
-        if not seen.is_from_code or limits.equation.accuracy.tolerance is not None or not sizes.any():
+        magnitudes = limits.values[seen.index].abs()
+        if not seen.is_from_code or limits.equation.accuracy.tolerance is not None or not magnitudes.any():
             return
         count = self._counts.setdefault((seen.template, seen.index), _Count())
         count.examples += 1
         allowed = seen.limit(limits)
-        if (sizes <= allowed).all():
+        if (magnitudes <= allowed).all():
             count.loose += 1
-            at = sizes.argmax()
-            count.largest = max(count.largest, (float(sizes.flatten()[at]), float(allowed.flatten()[at])))
+            at = magnitudes.argmax()
+            count.largest = max(count.largest, (float(magnitudes.flatten()[at]), float(allowed.flatten()[at])))
 
     @property
     def reason(self) -> str:

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from pv.suites.bench import CallableBench, parameters_of
 
 NAMES = {
-    "lengths": ("lengths", "sizes", "sequence_lengths", "weights"),
+    "lengths": ("lengths", "sizes", "sequence_lengths", "weights"),  # any positive numbers can serve as weights
     "data": ("dataset", "data_source", "data", "examples", "sampler"),
     "size": ("size", "n", "num_examples", "dataset_size", "dataset_len", "count", "length", "total", "num_samples"),
     "batch": ("batch_size",),
@@ -94,8 +94,7 @@ class Run:
         return iter(self.sampler)
 
     def epoch(self, epoch: int) -> list[Item]:
-        """Return the items of an epoch, at most 50 items more than four per example."""
-        # A sampler may be endless, so read only some more items than any correct epoch has.
+        """Return the items of an epoch, at most `4 * size + 50`, since a sampler may be endless."""
         return self.take(self.begin(epoch), 4 * self.case.size + 50)
 
     def take(self, items: Iterator[object], count: int) -> list[Item]:
@@ -108,19 +107,20 @@ class Run:
         self.take(iterator, count)
         return copy.deepcopy(stateful_part(self.sampler, iterator).state_dict())
 
-    def resume(self, epoch: int, state: dict[str, object], *, late: bool) -> list[Item]:
+    def resume(self, epoch: int, state: dict[str, object], *, epoch_first: bool) -> list[Item]:
         """Load a state, and return the rest of the epoch.
 
         Args:
             epoch: The epoch of the state.
             state: The state.
-            late: Whether to set the epoch before the state is loaded; otherwise, the state is loaded first.
+            epoch_first: Whether to set the epoch before the state is loaded; otherwise, the state is loaded first. The
+                state of an iterator, instead of a sampler, can only be loaded after the epoch has begun.
         """
-        # The state of an iterator can only be loaded after the epoch has begun.
-        iterator = self.begin(epoch) if late or not has_state(self.sampler) else iter(())
+        state_first = has_state(self.sampler) and not epoch_first
+        iterator = iter(()) if state_first else self.begin(epoch)
         stateful_part(self.sampler, iterator).load_state_dict(copy.deepcopy(state))
         if has_state(self.sampler):
-            iterator = iter(self.sampler) if late else self.begin(epoch)
+            iterator = self.begin(epoch) if state_first else iter(self.sampler)
         return self.take(iterator, 4 * self.case.size + 50)
 
 
@@ -379,18 +379,18 @@ def falsify_len(bench: Bench, size: int, world: int, batch: int, seed: int) -> N
 def falsify_resume(bench: Bench, size: int, at: int, epoch: int, batch: int, seed: int) -> None:
     world = 1 if "ranks" in bench.lacks else 2
     case = Case(size=size, world=world, rank=world - 1, batch=batch, seed=seed)
-    uninterrupted, cut, late, early = (bench.start(case) for _ in range(4))
+    uninterrupted, cut, resumed, resumed_again = (bench.start(case) for _ in range(4))
     orders = [uninterrupted.epoch(k) for k in range(epoch + 2)]
     for k in range(epoch):
         cut.epoch(k)
     at = min(at, len(orders[epoch]))
     state = cut.state_after(epoch, at)
     # Some loops set the epoch before they load the state, others after: one of the two ways must work.
-    fault = resume_fault(late, orders, at, state, late=True)
-    assert not fault or not resume_fault(early, orders, at, state, late=False), fault
+    fault = resume_fault(resumed, orders, at, state, epoch_first=True)
+    assert not fault or not resume_fault(resumed_again, orders, at, state, epoch_first=False), fault
 
 
-def resume_fault(run: Run, orders: list[list[Item]], at: int, state: dict[str, object], *, late: bool) -> str:
+def resume_fault(run: Run, orders: list[list[Item]], at: int, state: dict[str, object], *, epoch_first: bool) -> str:
     """Resume a run in the epoch `len(orders) - 2`, and return the fault; "" if there is none.
 
     Args:
@@ -398,10 +398,10 @@ def resume_fault(run: Run, orders: list[list[Item]], at: int, state: dict[str, o
         orders: The uninterrupted orders of all epochs, up to the epoch after the resumed epoch.
         at: The number of items of the resumed epoch before the cut.
         state: The state after these items.
-        late: Whether to set the epoch before the state is loaded; otherwise, the state is loaded first.
+        epoch_first: Whether to set the epoch before the state is loaded; otherwise, the state is loaded first.
     """
     order, next_order = orders[-2:]
-    actual = run.resume(len(orders) - 2, state, late=late)
+    actual = run.resume(len(orders) - 2, state, epoch_first=epoch_first)
     place = f"of {run.case}, resumed after {at} of {len(order)} items of epoch {len(orders) - 2}"
     if at == len(order) and actual == next_order:  # a sampler may resume in the next epoch
         return ""
