@@ -35,7 +35,8 @@ COMMANDS: dict[str, tuple[str, str, dict[str, Any]]] = {
         "pv.commands.compare.run_validation",
         f"mean {REQUESTED.replace(' --only N-*', '')} --examples 9 --subject modest",
         {
-            **{**REQUEST, "only": ("M-*",)},
+            **REQUEST,
+            "only": ("M-*",),
             "contracts": ["mean"],
             "subjects": {"mean": "peers.modest"},
             "examples": 9,

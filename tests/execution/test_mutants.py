@@ -157,6 +157,7 @@ def test_survivor_is_shown_as_a_diff_with_location_and_falsifiers(shop: Any) -> 
     [
         (["nothing"], {}, r"no contract or falsifier matches nothing \(choose from shop\)"),
         (["S-PRICE"], {"record": True, "paths": ["two"]}, "--record needs all falsifiers and the declared scope"),
+        (["shop"], {"record": True, "modules": ["shop"]}, "--record needs all falsifiers and the declared scope"),
         (["shop"], {"record": True, "widely": True}, "--record needs all falsifiers and the declared scope"),
         (["shop"], {"sample": 0}, "invalid value 0 for 'sample': expected a positive integer"),
         (["shop"], {"paths": ["broken"]}, "shop cannot be run: "),

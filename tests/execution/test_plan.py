@@ -189,6 +189,9 @@ def test_mutants_are_faults_of_the_own_subject_though_another_one_is_tried(folde
     whole, small = ({"epochs": e, "steps": s} for e, s in ((5, 7), (2, 2)))
     assert runs == [None, None, whole, small, small]
     assert attempts.clean(contract, run, "cuda").run is built[2].run
+    assert attempts.clean(replace(contract, id="counting"), run, "cuda").run is built[2].run
+    of_other_contract = attempts.clean(replace(contract, id="other", subject=Target("twice")), run, "cuda").run
+    assert of_other_contract is not built[2].run, "a run of another contract may have the same name"
     refutation = replace(trial(TrialStatus.REFUTED), counterexample=FOUND)
     again = attempts.confirmation(built[1], refutation)
     assert (again.conditions.replay, again.replayed, str(again.subject)) == ('{"n": 1}', refutation, "counting")
@@ -244,12 +247,13 @@ def test_a_trial_is_kept_under_its_name_if_it_was_measured_on_the_clean_code(fol
     held, refuted = trial(reads=Reads()), trial(TrialStatus.REFUTED, reads=Reads())
     for attempt, kept, measured_run in (
         *((clean, held, None), (reading, held, held), (mutated, refuted, None)),
+        (attempts.confirmation(clean, replace(refuted, counterexample=FOUND)), held, None),
         *((clean, refuted, None), (mutated, held, None)),  # these do not support the claim
         *((reading.run, held, None), (attempts.clean(contract, contract.claims[1], "cuda"), held, None)),
     ):
         journal(Finished(attempt, kept, run=measured_run))
     journal(Finished(clean, held, reused=True))
-    assert cache.stored == [("C-LIMIT", 5), ("C-RUN", 0), ("", 5)]
+    assert cache.stored == [("C-LIMIT", 5), ("C-RUN", 0), ("", 5), ("", 5)]
     for attempt in (clean, mutated, reading.run):
         journal(Result(attempt, held, failed=attempt is clean))
     assert cache.outcomes == [("C-LIMIT", True)]

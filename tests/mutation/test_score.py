@@ -8,11 +8,15 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import pv
+from pv.contract.load import load
 from pv.errors import UsageError
+from pv.execution.mutants import MutantTrials
 from pv.mutation import score, summary
 from pv.mutation.judge import MutantStatus
 from pv.results.evidence import MutationScore
 from pv.results.verdict import Status
+from pv.source.project import find_project
+from pv.workers.pool import Pool
 from tests.commands.small import edit
 from tests.mutation.handmade import result
 
@@ -57,10 +61,21 @@ def test_a_gate_demands_a_score_that_is_there_fresh_and_high_enough(shop: Any) -
 
 def test_a_recorded_sample_satisfies_no_gate(shop: Any) -> None:
     shop.gate(0.01)
-    assert summary.problems(shop.mutate("shop", sample=14, record=True)) == []
+    assert summary.problems(shop.mutate("shop", sample=14, seed=3, record=True)) == []
+    kept = json.loads((shop.folder / "evidence/shop.mutants.json").read_text())
+    assert kept["renew"] == "pv mutate shop --sample 14 --seed 3 --record"
     report = pv.validate()
     assert report.contracts[0].status is Status.UNDECIDED
     assert "fresh; the gate requires 1 %, and a sample satisfies no gate)" in pv.render(report, verbose=True)
+
+
+def test_a_sample_follows_from_its_seed_and_keeps_the_order_of_the_mutants(shop: Any) -> None:
+    (contract,), project = load(["contracts"]).contracts, find_project(shop.folder)
+    samples = [MutantTrials(project, contract, (), jobs=1, sample=5, seed=seed) for seed in (0, 0, 1)]
+    mutants: Any = range(20)
+    first, again, other = (sample.choose(mutants) for sample in samples)
+    assert first == again == sorted(first) != other
+    assert (len(first), len({*first})) == (5, 5)
 
 
 def test_a_score_that_cannot_be_read_is_an_error(shop: Any) -> None:
@@ -179,6 +194,7 @@ def test_a_part_of_a_contract_says_nothing_of_equivalents_and_gates_of_the_whole
     shop.accept(find="whole < 0", replace="whole < -5", reason="it is")
     assert summary.problems(shop.mutate("S-LEAVE")) == []
     assert summary.problems(shop.mutate("shop", modules=["help*"])) == []
+    assert summary.problems(shop.mutate("shop", widely=True, sample=1)) == []
     says = "declared equivalent matches no generated mutant: contracts/shop.yaml:"
     assert says in summary.problems(shop.mutate("shop"))[0]
 
@@ -190,12 +206,25 @@ def test_an_equivalent_outside_of_what_is_mutated_is_refused(shop: Any) -> None:
         shop.mutate("shop")
 
 
-def test_an_equivalent_may_lie_in_a_package(shop: Any) -> None:
+def test_an_equivalent_in_a_package_is_tried_with_ten_times_the_examples_and_the_limit(
+    shop: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    effort: dict[str, tuple[int | None, float]] = {}
+    submit = Pool.submit
+
+    def note(pool: Pool, task: Any) -> None:
+        mutant = task.key.mutant.id if task.key.mutant is not None else "clean"
+        effort[mutant] = (task.key.conditions.examples, task.limit_s)
+        submit(pool, task)
+
+    monkeypatch.setattr(Pool, "submit", note)
     (shop.folder / "shop").mkdir()
     (shop.folder / "shop.py").rename(shop.folder / "shop/__init__.py")
     (shop.folder / "shop/till.py").write_text("def ring():\n    return 1\n")
     shop.accept(find="pieces > 10", replace="pieces >= 10", reason="no member buys here")
     assert shop.fates(shop.mutate("shop"))["price: pieces > 10 -> pieces >= 10"] is MutantStatus.EQUIVALENT
+    equivalent, other = (effort[f"shop:price: {text}"] for text in ("pieces > 10 -> pieces >= 10", "False -> True"))
+    assert (equivalent, other[0]) == ((1000, 10 * other[1]), None)
 
 
 def test_a_name_that_is_not_there_is_no_fault_in_a_run_either(shop: Any) -> None:
