@@ -70,6 +70,8 @@ def test_lint_list_and_schema(project: Project) -> None:
     assert run("lint").stdout == "1 contract: 0 invalid files, 0 errors, 0 notices\n"
     listed = run("list").stdout
     assert "C-LIMIT  [cpu]  a limit takes effect where it is smaller" in listed
+    assert run("list", "-v").stdout != listed
+    assert run("lint", "--subject", "counting=nowhere").returncode == 1
     assert json.loads(run("list", "--format", "json").stdout)[0]["falsifiers"][0]["id"] == "C-LIMIT"
     for name in ("contract", "existing", "report", "comparison", "evidence"):
         assert json.loads(run("schema", name).stdout) == pv.schema(name)
