@@ -265,6 +265,8 @@ def test_results_of_other_devices_are_written_as_evidence(folder: Path, contract
     path = store.record_path(project, contract, "cuda")
     write(Result(attempts.clean(contract, claim), trial(id_=claim.id), failed=False))
     write(Finished(attempts.clean(contract, claim, "cuda"), trial(id_=claim.id, device="cuda")))
+    small = attempts.clean(contract, contract.claims[3], "cuda", small=True)
+    write(Result(small, trial(id_="C-RUN", device="cuda"), failed=False))
     assert not project.evidence.exists()
     write(Result(attempts.clean(contract, claim, "cuda"), trial(id_=claim.id, device="cuda"), failed=False))
     assert [file.name for file in project.evidence.iterdir()] == [path.name]

@@ -70,10 +70,7 @@ def test_every_mutant_of_a_function_is_judged_also_with_a_damaged_cache(shop: An
         (ended(TrialStatus.ERROR, valid=0, asked=0), MutantStatus.INVALID),  # the import failed
         (ended(TrialStatus.INVALID_MUTANT), MutantStatus.INVALID),
         (ended(TrialStatus.NO_EXAMPLES, valid=0), MutantStatus.ERROR),
-        (ended(TrialStatus.FLAKY), MutantStatus.ERROR),
-        (ended(TrialStatus.CRASHED), MutantStatus.ERROR),
-        (ended(TrialStatus.NO_RESULT), MutantStatus.ERROR),
-        (ended(TrialStatus.OUT_OF_MEMORY), MutantStatus.ERROR),
+        *((ended(TrialStatus[n]), MutantStatus.ERROR) for n in ("FLAKY", "CRASHED", "NO_RESULT", "OUT_OF_MEMORY")),
     ],
 )
 def test_status_of_a_mutant_follows_from_its_trial(trial: Trial, status: MutantStatus | None) -> None:

@@ -155,15 +155,12 @@ def test_contract_has_a_score_of_the_modules_that_no_other_scope_holds(shop: Any
 
 
 def test_falsifier_of_a_judge_is_tried_on_the_scope_that_it_judges(judged: Any) -> None:
-    def append(text: str) -> None:
-        with (judged.folder / "contracts/leave.yaml").open("a") as contract:
-            contract.write(text)
-
-    append('equivalents: [{function: "shop:leave", find: status > 7, replace: status > 8, reason: it is stale}]\n')
+    leave = judged.folder / "contracts/leave.yaml"
+    text = leave.read_text()
+    leave.write_text(f"{text}equivalents: [{{function: 'shop:leave', find: stale, replace: status, reason: none}}]\n")
     result = judged.mutate("L-LEAVE")
     assert (result.contract.id, result.falsifiers, result.restricted) == ("shop", ("L-LEAVE",), True)
-    append("mutation_scope: [helper]\n")
-    edit(judged.folder / "contracts/leave.yaml", 'equivalents: [{function: "shop:leave"', "#")
+    leave.write_text(f"{text}mutation_scope: [helper]\n")
     assert judged.mutate("L-LEAVE").contract.id == "leave", "now it has a score of its own"
 
 
