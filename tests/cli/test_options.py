@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from pv.commands.plan import Request
-from pv.contract.model import Contract
 from pv.errors import UsageError
 from pv.report import render
 from tests.commands.small import run
@@ -38,14 +36,14 @@ COMMANDS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "mutate": (
         "pv.commands.mutate.MutantTrials",
         "elsewhere --path other.yaml --sample 4 --seed 5 --wide --module mean --module p* --jobs 3 --fresh --spawn",
-        {"contract": "elsewhere", "sample": 4, "seed": 5, "widely": True, "modules": ("mean", "p*"), "jobs": 3}
+        {"id": "elsewhere", "sample": 4, "seed": 5, "widely": True, "modules": ("mean", "p*"), "jobs": 3}
         | {"fresh": True, "spawn": True},
     ),
     "check --": (
         "pv.commands.observed.check_run",
         "--steps 2 --sample 3 --trace t --keep-compile --no-probes --cut 1 --cut 4 --resume r --in-save --extend e "
         "--against a --only X --only Y -- python train.py --steps 9",
-        {"command": ["python", "train.py", "--steps", "9"], "steps": 2, "sample": 3, "trace": Path("t")}
+        {"words": ["python", "train.py", "--steps", "9"], "steps": 2, "sample": 3, "trace": Path("t")}
         | {"keep_compile": True, "probes": False, "cut": (1, 4), "resume": "r", "in_save": True, "extend": "e"}
         | {"against": "a", "only": ("X", "Y")},
     ),
@@ -61,14 +59,9 @@ def test_all_options_arrive(project: Project, monkeypatch: pytest.MonkeyPatch, c
     arrived: dict[str, Any] = {}
 
     def stop(*positional: Any, **named: Any) -> None:
-        arrived.update(named)
-        for value in positional:
-            if isinstance(value, Request):
-                arrived.update({name: getattr(value, name) for name in value.__slots__})
-            elif isinstance(value, Contract):
-                arrived["contract"] = value.id
-            elif isinstance(value, list):
-                arrived["command"] = value
+        for value in positional:  # such as a request or a contract
+            arrived.update({name: getattr(value, name) for name in getattr(value, "__slots__", ())})
+        arrived.update(named, words=positional[0])
         raise UsageError("stopped")
 
     monkeypatch.setattr(function, stop)
@@ -77,9 +70,7 @@ def test_all_options_arrive(project: Project, monkeypatch: pytest.MonkeyPatch, c
     assert {name: arrived[name] for name in expected} == expected
 
 
-def test_every_report_of_a_command_has_the_details_that_are_asked_for(
-    empty: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reports_of_a_run_have_the_details_asked_for(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     observed = SimpleNamespace(report=PLAIN, exit_code=2)
     monkeypatch.setattr("pv.commands.observed.check_run", lambda *_, **__: observed)
     monkeypatch.setattr("pv.commands.observed.render", lambda _, verbose, hints: f"{verbose=} {hints=}")

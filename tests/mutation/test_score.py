@@ -9,6 +9,7 @@ from jsonschema import Draft202012Validator
 
 import pv
 from pv.contract.load import load
+from pv.contract.model import Run
 from pv.errors import UsageError
 from pv.execution.mutants import MutantTrials
 from pv.mutation import score, summary
@@ -76,6 +77,16 @@ def test_a_sample_follows_from_its_seed_and_keeps_the_order_of_the_mutants(shop:
     first, again, other = (sample.choose(mutants) for sample in samples)
     assert first == again == sorted(first) != other
     assert (len(first), len({*first})) == (5, 5)
+
+
+def test_equivalents_and_small_arguments_belong_to_the_fingerprint_of_a_score(shop: Any) -> None:
+    project, clauses = find_project(shop.folder), set()
+    shop.accept(find="pieces > 10", replace="pieces >= 10", reason="no member buys here")
+    (contract,) = load(["contracts"]).contracts
+    run = Run(name="R", small={"n": 1}, location=contract.location)
+    for changes in ({}, {"equivalents": ()}, {"runs": (run,)}, {"runs": (replace(run, small={"n": 2}),)}):
+        clauses.add(score.fingerprint(project, replace(contract, **changes)).clause)
+    assert len(clauses) == 4
 
 
 def test_a_score_that_cannot_be_read_is_an_error(shop: Any) -> None:
