@@ -183,8 +183,8 @@ def test_mutants_are_faults_of_the_own_subject_though_another_one_is_tried(folde
         ("counting", "cpu", None, 0),
     ]
     generated = attempts.mutated(contract, replace(limit, kills=()), contract.mutants[0], clean_limit_s=0.5)
-    assert (str(generated.subject), generated.conditions.guarded, generated.limit_s) == ("twice", True, 0.5)
-    assert not built[1].conditions.guarded, "the author of a declared mutant has read it"
+    assert (str(generated.subject), generated.limit_s) == ("twice", 0.5)
+    assert (generated.conditions.guarded, built[1].conditions.guarded) == (True, False)  # a declared one was read
     runs = [a.run.conditions.execute if a.run is not None else a.conditions.execute for a in built]
     whole, small = ({"epochs": e, "steps": s} for e, s in ((5, 7), (2, 2)))
     assert runs == [None, None, whole, small, small]

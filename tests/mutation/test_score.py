@@ -63,8 +63,7 @@ def test_a_gate_demands_a_score_that_is_there_fresh_and_high_enough(shop: Any) -
 def test_a_recorded_sample_satisfies_no_gate(shop: Any) -> None:
     shop.gate(0.01)
     assert summary.problems(shop.mutate("shop", sample=14, seed=3, record=True)) == []
-    kept = json.loads((shop.folder / "evidence/shop.mutants.json").read_text())
-    assert kept["renew"] == "pv mutate shop --sample 14 --seed 3 --record"
+    assert '"pv mutate shop --sample 14 --seed 3 --record"' in (shop.folder / "evidence/shop.mutants.json").read_text()
     report = pv.validate()
     assert report.contracts[0].status is Status.UNDECIDED
     assert "fresh; the gate requires 1 %, and a sample satisfies no gate)" in pv.render(report, verbose=True)
