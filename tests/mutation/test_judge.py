@@ -132,6 +132,7 @@ def test_a_falsifier_that_fails_on_the_code_itself_is_no_judge(shop: Any) -> Non
     # A claim that is skipped here, and one for another device, are no problem and judge nothing.
     shop.add("S-SKIP", "falsify_skipped")
     shop.append(f"{shop.claim('S-CUDA', 'falsify_on_cuda')}  devices: [cuda]\n")
+    shop.gate(1.0)
     with (shop.folder / "falsifiers/falsify_shop.py").open("a") as test:
         test.write("\n\ndef falsify_skipped(subject):\n    import pytest\n\n    pytest.skip('no package')\n")
         test.write("\n\ndef falsify_on_cuda(subject, device):\n    assert subject.leave(1)\n")
