@@ -39,7 +39,6 @@ def test_full_disk_is_an_error_of_one_line(project: Project, command: str, unbuf
     ("arguments", "message"),
     [
         (["validate", "nowhere.yaml"], "pv: no such file or folder: nowhere.yaml; name a contract file or a folder"),
-        (["validate", "--output", "pdf=r.pdf"], "unknown format 'pdf' (choose from text, json, "),
         (["validate", "--output", "json=absent/r.json"], "for --output: no such folder: absent"),
         (["validate", "--output", "json"], "invalid value 'json' for --output: expected FORMAT=FILE"),
         (

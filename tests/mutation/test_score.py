@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator
 
 import pv
 from pv.contract.load import load
-from pv.contract.model import Run
+from pv.contract.model import Gate, Run
 from pv.errors import UsageError
 from pv.execution.mutants import MutantTrials
 from pv.mutation import score, summary
@@ -20,6 +20,7 @@ from pv.source.project import find_project
 from pv.workers.pool import Pool
 from tests.commands.small import edit
 from tests.mutation.handmade import result
+from tests.results.handmade import contract, falsifier
 
 
 def test_a_score_is_recorded_and_stands_in_the_report_until_something_changes(shop: Any) -> None:
@@ -258,3 +259,8 @@ def test_a_name_that_is_not_there_is_no_fault_in_a_run_either(shop: Any) -> None
 def test_a_share_of_the_mutants_may_be_equivalent_but_at_least_one(judged: int, allowed: int) -> None:
     all_but_one = MutationScore(total=judged + 1, judged=judged, killed=judged, sampled=judged + 1, equivalent=1)
     assert score.max_equivalent(all_but_one, 0.05) == allowed
+
+
+def test_the_gate_declares_the_share_of_equivalents() -> None:
+    allowing = contract(falsifier(), gate=Gate(equivalents=0.7))
+    assert summary.problems(result(KILLED, *[MutantStatus.EQUIVALENT] * 2, contract=allowing)) == []
