@@ -231,7 +231,7 @@ def _resolved(request: Request, project: Project) -> Request:
 def _recordable(contracts: Sequence[Contract], selections: Mapping[str, Selection], request: Request) -> bool:
     devices = set(request.devices or ("cpu",))
     proofs = any(engine_of(f).proves and selections[c.id].selects(f) for c in contracts for f in c.claims)
-    return bool(devices - {"cpu"}) or (proofs and "cpu" in devices)
+    return bool(devices - {"cpu"}) or proofs
 
 
 def _check_replay(contracts: Sequence[Contract], selections: Mapping[str, Selection], request: Request) -> None:

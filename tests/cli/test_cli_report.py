@@ -25,9 +25,18 @@ def saved(report: Report, name: str) -> Path:
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_every_format_is_that_of_the_validation(results: Path, form: str) -> None:
-    ended = run("report", "results.json", "--format", form, "--output", f"{form}=out")
+    ended = run("report", "results.json", "--format", form, "--output", f"{form}=out", "--output", "json=second")
     assert (ended.returncode, ended.stdout) == (3, render(HOSTILE, form, width=80))
     assert Path("out").read_text() == render(HOSTILE, form)
+    assert Path("second").read_text() == render(HOSTILE, "json")
+
+
+def test_options_of_a_report_make_it_longer_or_shorter(results: Path) -> None:
+    verbose = run("report", "results.json", "-v").stdout
+    assert verbose == render(HOSTILE, "text", verbose=True, width=80) != run("report", "results.json").stdout
+    saved(report_of_many(300), "many.json")
+    shortened = run("report", "many.json", "--format", "markdown", "--max-bytes", "2000").stdout
+    assert len(shortened.encode()) <= 2000
 
 
 def test_the_differences_from_the_base_are_shown(results: Path) -> None:
@@ -36,6 +45,8 @@ def test_the_differences_from_the_base_are_shown(results: Path) -> None:
     saved(replace(PLAIN, contracts=(replace(verdict, contract=replace(verdict.contract, mutants=())),)), "now.json")
     for form in ("text", "markdown", "html", "github"):
         assert "mutant removed: three" in run("report", "now.json", "--baseline", "base.json", "--format", form).stdout
+    run("report", "now.json", "--baseline", "base.json", "--format", "github", GITHUB_STEP_SUMMARY="summary.md")
+    assert "mutant removed: three" in Path("summary.md").read_text()
 
 
 def test_the_job_summary_is_appended_within_the_limit_of_a_step(results: Path) -> None:

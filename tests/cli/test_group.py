@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -20,6 +21,8 @@ def test_a_bug_of_ours_is_exit_70_with_its_traceback(project: Project, monkeypat
     assert done.returncode == 70
     assert "ZeroDivisionError" in done.stderr
     assert "this is a bug in pv, not in your contract" in done.stderr
+    monkeypatch.setattr("pv.commands.plan.check", Mock(side_effect=KeyboardInterrupt))
+    assert run("lint").returncode == 130
 
 
 @pytest.mark.parametrize(
@@ -36,6 +39,7 @@ def test_full_disk_is_an_error_of_one_line(project: Project, command: str, unbuf
     ("arguments", "message"),
     [
         (["validate", "nowhere.yaml"], "pv: no such file or folder: nowhere.yaml; name a contract file or a folder"),
+        (["validate", "--output", "json=absent/r.json"], "for --output: no such folder: absent"),
         (["validate", "--output", "json"], "invalid value 'json' for --output: expected FORMAT=FILE"),
         (
             ["validate", "--dry-run", "--record"],
@@ -70,6 +74,8 @@ def test_lint_list_and_schema(project: Project) -> None:
     assert run("lint").stdout == "1 contract: 0 invalid files, 0 errors, 0 notices\n"
     listed = run("list").stdout
     assert "C-LIMIT  [cpu]  a limit takes effect where it is smaller" in listed
+    assert run("list", "-v").stdout != listed
+    assert run("lint", "--subject", "counting=nowhere").returncode == 1
     assert json.loads(run("list", "--format", "json").stdout)[0]["falsifiers"][0]["id"] == "C-LIMIT"
     for name in ("contract", "existing", "report", "comparison", "evidence"):
         assert json.loads(run("schema", name).stdout) == pv.schema(name)

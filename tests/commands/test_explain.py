@@ -40,7 +40,7 @@ def test_id_of_a_contract_that_cannot_be_read_is_refused_with_the_reason(project
 def test_last_result_is_taken_from_a_report(project: Project, tmp_path: Path) -> None:
     project("small")
     report = tmp_path / "report.json"
-    assert run("validate", "C-LIMIT", "--output", f"json={report}").returncode == 0
+    assert run("validate", "C-LIMIT", "C-WHOLE", "--output", f"json={report}").returncode == 0
     (explained,) = explain("C-LIMIT", report=report)
     assert [result.outcome.value for _, result in explained.last_results] == ["held"]
     done = run("explain", "C-LIMIT", "--report", str(report))

@@ -357,6 +357,7 @@ REFUSED = {
     "--cut 5 --cut 3 --resume x -- python train.py": "in ascending order",
     "--cut 5 --resume {out} -- python train.py": "{out} is in --resume and not in the command",
     "--cut 5 --resume x --trace .": "--cut has no effect without a command",
+    "--against x --trace .": "--against has no effect without a command",
     "--suite training-run adapter:Adapter": "pv check -- python train.py",
 }
 

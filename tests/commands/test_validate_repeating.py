@@ -44,7 +44,7 @@ def holds_now(claim: str, replay: str) -> None:
     report = pv.validate(only=[claim], replay=replay)
     replayed = result(report, claim)
     says = "the replayed example holds now; no other example was tried"
-    assert (report.exit_code, replayed.outcome, replayed.reason) == (0, Outcome.HELD, says)
+    assert (report.exit_code, replayed.outcome, replayed.reason, replayed.mutants) == (0, Outcome.HELD, says, ())
     for name in ("text", "json", "markdown", "junit"):  # the others show failures, or words split by markup
         assert says in pv.render(report, name, verbose=True)
 

@@ -84,6 +84,11 @@ def test_renamed_mutant_and_lower_limit_are_seen(project: Project, validate: Val
     assert validate.tried == [] and result(report, "C-WHOLE").outcome is Outcome.HELD
     assert report.notes == ("results reused from earlier validations: 2",)
     assert [mutant.mutant for mutant in result(report, "C-WHOLE").mutants] == ["one-epoch-lost"]
+    assert validate(only=["C-RUN-FIRST"], mutants=False).exit_code == 0
+    edit(contract, "C-RUN-FIRST", "C-START")
+    report = validate(only=["C-START"], mutants=False)
+    assert report.notes == ("results reused from earlier validations: 1",)
+    assert result(report, "C-START").trial.falsifier == "C-START"
     edit(contract, "  prediction: epochs times steps\n", "  prediction: epochs times steps\n  limit: 7\n")
     validate(only=["C-WHOLE"])
     assert "C-WHOLE" in validate.tried

@@ -157,6 +157,7 @@ def test_survivor_is_shown_as_a_diff_with_location_and_falsifiers(shop: Any) -> 
     [
         (["nothing"], {}, r"no contract or falsifier matches nothing \(choose from shop\)"),
         (["S-PRICE"], {"record": True, "paths": ["two"]}, "--record needs all falsifiers and the declared scope"),
+        (["shop"], {"record": True, "modules": ["shop"]}, "--record needs all falsifiers and the declared scope"),
         (["shop"], {"record": True, "widely": True}, "--record needs all falsifiers and the declared scope"),
         (["shop"], {"sample": 0}, "invalid value 0 for 'sample': expected a positive integer"),
         (["shop"], {"paths": ["broken"]}, "shop cannot be run: "),
@@ -175,6 +176,8 @@ def test_request_that_cannot_be_measured_is_refused(
 
 
 def test_the_command_shows_survivors_and_ends_with_its_exit_code(shop: Any) -> None:
+    (shop.folder / "contracts/broken.yaml").write_text("schema: pv/2\n")
+    assert "PV014" in run("mutate").stderr, "all contracts are meant, and one cannot be read"
     done = run("mutate", "shop", "--sample", "6")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("shop by ") and done.stdout.endswith("s; exit 0\n")

@@ -182,10 +182,15 @@ def test_mutants_are_faults_of_the_own_subject_though_another_one_is_tried(folde
         ("counting", "cpu", None, 0),
         ("counting", "cpu", None, 0),
     ]
+    generated = attempts.mutated(contract, replace(limit, kills=()), contract.mutants[0], clean_limit_s=0.5)
+    assert (str(generated.subject), generated.limit_s) == ("twice", 0.5)
+    assert (generated.conditions.guarded, built[1].conditions.guarded) == (True, False)  # a declared one was read
     runs = [a.run.conditions.execute if a.run is not None else a.conditions.execute for a in built]
     whole, small = ({"epochs": e, "steps": s} for e, s in ((5, 7), (2, 2)))
     assert runs == [None, None, whole, small, small]
     assert attempts.clean(contract, run, "cuda").run is built[2].run
+    of_other_contract = attempts.clean(replace(contract, id="other", subject=Target("twice")), run, "cuda").run
+    assert of_other_contract is not built[2].run, "a run of another contract may have the same name"
     refutation = replace(trial(TrialStatus.REFUTED), counterexample=FOUND)
     again = attempts.confirmation(built[1], refutation)
     assert (again.conditions.replay, again.replayed, str(again.subject)) == ('{"n": 1}', refutation, "counting")
@@ -241,12 +246,13 @@ def test_a_trial_is_kept_under_its_name_if_it_was_measured_on_the_clean_code(fol
     held, refuted = trial(reads=Reads()), trial(TrialStatus.REFUTED, reads=Reads())
     for attempt, kept, measured_run in (
         *((clean, held, None), (reading, held, held), (mutated, refuted, None)),
+        (attempts.confirmation(clean, replace(refuted, counterexample=FOUND)), held, None),
         *((clean, refuted, None), (mutated, held, None)),  # these do not support the claim
         *((reading.run, held, None), (attempts.clean(contract, contract.claims[1], "cuda"), held, None)),
     ):
         journal(Finished(attempt, kept, run=measured_run))
     journal(Finished(clean, held, reused=True))
-    assert cache.stored == [("C-LIMIT", 5), ("C-RUN", 0), ("", 5)]
+    assert cache.stored == [("C-LIMIT", 5), ("C-RUN", 0), ("", 5), ("", 5)]
     for attempt in (clean, mutated, reading.run):
         journal(Result(attempt, held, failed=attempt is clean))
     assert cache.outcomes == [("C-LIMIT", True)]
@@ -258,6 +264,8 @@ def test_results_of_other_devices_are_written_as_evidence(folder: Path, contract
     path = store.record_path(project, contract, "cuda")
     write(Result(attempts.clean(contract, claim), trial(id_=claim.id), failed=False))
     write(Finished(attempts.clean(contract, claim, "cuda"), trial(id_=claim.id, device="cuda")))
+    small = attempts.clean(contract, contract.claims[3], "cuda", small=True)
+    write(Result(small, trial(id_="C-RUN", device="cuda"), failed=False))
     assert not project.evidence.exists()
     write(Result(attempts.clean(contract, claim, "cuda"), trial(id_=claim.id, device="cuda"), failed=False))
     assert [file.name for file in project.evidence.iterdir()] == [path.name]

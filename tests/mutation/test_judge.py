@@ -70,10 +70,17 @@ def test_every_mutant_of_a_function_is_judged_also_with_a_damaged_cache(shop: An
         (ended(TrialStatus.ERROR, valid=0, asked=0), MutantStatus.INVALID),  # the import failed
         (ended(TrialStatus.INVALID_MUTANT), MutantStatus.INVALID),
         (ended(TrialStatus.NO_EXAMPLES, valid=0), MutantStatus.ERROR),
+        *((ended(TrialStatus[n]), MutantStatus.ERROR) for n in ("FLAKY", "CRASHED", "NO_RESULT", "OUT_OF_MEMORY")),
     ],
 )
 def test_status_of_a_mutant_follows_from_its_trial(trial: Trial, status: MutantStatus | None) -> None:
     assert judge.status(trial) is status
+
+
+def test_the_line_that_is_shown_is_the_first_of_the_counterexample_else_of_the_detail() -> None:
+    trials = [ended(TrialStatus.CRASHED, counterexample=FOUND, detail="signal 11")]
+    trials += [ended(TrialStatus.ERROR, detail=detail) for detail in (f"{'x' * 300}\nmore", "")]
+    assert [judge.error_line(trial) for trial in trials] == [FOUND.error, "x" * 200, "error"]
 
 
 def test_detected_mutant_is_not_equivalent_and_its_limit_follows_from_the_longer_time() -> None:
@@ -110,9 +117,25 @@ def test_a_mutant_cannot_remove_files_of_the_project(shop: Any) -> None:
     assert "1 invalid" in summary.summary(result)
 
 
+def test_the_clean_code_cannot_remove_files_either(shop: Any) -> None:
+    (shop.folder / "precious.tmp").write_text("kept")
+    edit(shop.folder / "falsifiers/falsify_shop.py", "subject.leave(3) == 3", "subject.forget() == []")
+    shop.add("S-LEAVE", "falsify_leave")
+    (unfit,) = shop.mutate("S-LEAVE").unfit
+    assert unfit.detail.startswith("a mutant may not call os.remove on ")
+    assert (shop.folder / "precious.tmp").exists()
+
+
 def test_a_falsifier_that_fails_on_the_code_itself_is_no_judge(shop: Any) -> None:
     shop.add("S-LEAVE", "falsify_leave")
     edit(shop.folder / "shop.py", "return status", "return status + 1")
+    # A claim that is skipped here, and one for another device, are no problem and judge nothing.
+    shop.add("S-SKIP", "falsify_skipped")
+    shop.append(f"{shop.claim('S-CUDA', 'falsify_on_cuda')}  devices: [cuda]\n")
+    shop.gate(1.0)
+    with (shop.folder / "falsifiers/falsify_shop.py").open("a") as test:
+        test.write("\n\ndef falsify_skipped(subject):\n    import pytest\n\n    pytest.skip('no package')\n")
+        test.write("\n\ndef falsify_on_cuda(subject, device):\n    assert subject.leave(1)\n")
     result = shop.mutate("shop")
     assert result.falsifiers == ("S-PRICE",)
     (problem,) = summary.problems(result)

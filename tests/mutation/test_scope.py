@@ -14,6 +14,7 @@ from pv.mutation import scope, summary
 from pv.results.verdict import Report
 from pv.source.project import find_project
 from tests.commands.small import edit
+from tests.results.handmade import contract, falsifier
 from tests.support.projects import HEAD, write
 
 
@@ -33,6 +34,7 @@ def test_a_module_that_no_falsifier_executes_is_no_part_of_a_recorded_score(shop
     problem = "no falsifier executes idle"
     assert summary.problems(shop.mutate("shop", record=True)) == [f"no score was recorded: {problem}"]
     assert not (shop.folder / "evidence").exists()
+    assert summary.problems(shop.mutate("shop", modules=["shop"], sample=1)) == [], "the selection leaves idle out"
 
 
 def test_a_package_includes_the_modules_of_its_packages(empty: Path) -> None:
@@ -41,12 +43,20 @@ def test_a_package_includes_the_modules_of_its_packages(empty: Path) -> None:
     project = find_project(empty)
     included = [module.name for module in scope.modules(project, [Target("pack")])]
     assert sorted(included) == ["pack", "pack.inner", "pack.inner.two", "pack.one"]
+    assert [module.name for module in scope.modules(project, [Target("pack.__init__")])] == ["pack"]
+
+
+def test_a_claim_about_an_observed_command_judges_no_mutants() -> None:
+    judging = contract(falsifier("F"), falsifier("O", options={"observed": "python train.py"}))
+    assert [claim.id for claim in scope.judging_claims(judging)] == ["F"]
 
 
 def test_only_the_modules_that_are_asked_for_are_mutated(shop: Any) -> None:
-    assert {j.mutant.function for j in shop.mutate("shop", widely=True, modules=["help*"]).judged} == {"helper:rounded"}
     assert shop.mutate("shop", modules=["helper"]).judged == (), "it is no subject"
     assert summary.exit_code([shop.mutate("shop", modules=["helper"])]) == 2
+    shop.append("mutation_scope: [shop]\n")
+    result = shop.mutate("shop", widely=True, modules=["other", "help*"])
+    assert {j.mutant.function for j in result.judged} == {"helper:rounded"}, "--wide ignores the scope"
 
 
 def validated(*paths: str) -> tuple[Report, dict[str, Any]]:
@@ -145,8 +155,13 @@ def test_contract_has_a_score_of_the_modules_that_no_other_scope_holds(shop: Any
 
 
 def test_falsifier_of_a_judge_is_tried_on_the_scope_that_it_judges(judged: Any) -> None:
+    leave = judged.folder / "contracts/leave.yaml"
+    text = leave.read_text()
+    leave.write_text(f"{text}equivalents: [{{function: 'shop:leave', find: stale, replace: status, reason: none}}]\n")
     result = judged.mutate("L-LEAVE")
     assert (result.contract.id, result.falsifiers, result.restricted) == ("shop", ("L-LEAVE",), True)
+    leave.write_text(f"{text}mutation_scope: [helper]\n")
+    assert judged.mutate("L-LEAVE").contract.id == "leave", "now it has a score of its own"
 
 
 @pytest.mark.parametrize(

@@ -8,16 +8,24 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import pv
+from pv.contract.load import load
+from pv.contract.model import Gate, Run
 from pv.errors import UsageError
+from pv.execution.mutants import MutantTrials
 from pv.mutation import score, summary
 from pv.mutation.judge import MutantStatus
 from pv.results.evidence import MutationScore
 from pv.results.verdict import Status
+from pv.source.project import find_project
+from pv.workers.pool import Pool
 from tests.commands.small import edit
 from tests.mutation.handmade import result
+from tests.results.handmade import contract, falsifier
 
 
 def test_a_score_is_recorded_and_stands_in_the_report_until_something_changes(shop: Any) -> None:
+    (shop.folder / "rates.txt").write_text("1")
+    edit(shop.folder / "shop.py", "import helper\n", "import helper\n\nopen('rates.txt').read()\n")
     result = shop.mutate("shop", record=True)
     kept = json.loads((shop.folder / "evidence/shop.mutants.json").read_text())
     Draft202012Validator(pv.schema("mutants")).validate(kept)
@@ -30,8 +38,9 @@ def test_a_score_is_recorded_and_stands_in_the_report_until_something_changes(sh
     shown = json.loads(pv.render(report, "json"))["contracts"][0]["mutation_score"]
     assert (shown["value"], shown["changed"]) == (7 / 15, [])
     assert "fresh" in pv.render(report, "markdown")
-    (shop.folder / "helper.py").write_text("def rounded(cents):\n    return cents\n")
-    assert f"recorded {kept['when']}, stale, changed: helper.py)" in pv.render(pv.validate(), verbose=True)
+    for name, text in {"helper.py": "def rounded(cents):\n    return cents\n", "rates.txt": "2"}.items():
+        (shop.folder / name).write_text(text)
+    assert f"recorded {kept['when']}, stale, changed: helper.py, rates.txt)" in pv.render(pv.validate(), verbose=True)
 
 
 def test_a_gate_demands_a_score_that_is_there_fresh_and_high_enough(shop: Any) -> None:
@@ -57,10 +66,30 @@ def test_a_gate_demands_a_score_that_is_there_fresh_and_high_enough(shop: Any) -
 
 def test_a_recorded_sample_satisfies_no_gate(shop: Any) -> None:
     shop.gate(0.01)
-    assert summary.problems(shop.mutate("shop", sample=14, record=True)) == []
+    assert summary.problems(shop.mutate("shop", sample=14, seed=3, record=True)) == []
+    assert '"pv mutate shop --sample 14 --seed 3 --record"' in (shop.folder / "evidence/shop.mutants.json").read_text()
     report = pv.validate()
     assert report.contracts[0].status is Status.UNDECIDED
     assert "fresh; the gate requires 1 %, and a sample satisfies no gate)" in pv.render(report, verbose=True)
+    edit(shop.folder / "evidence/shop.mutants.json", '"contract": "shop"', '"contract": "shoe"')
+    assert "it is the score of shoe" in pv.render(pv.validate())
+
+
+def test_a_sample_follows_from_its_seed_and_keeps_the_order_of_the_mutants(shop: Any) -> None:
+    (contract,), project = load(["contracts"]).contracts, find_project(shop.folder)
+    samples = [MutantTrials(project, contract, (), jobs=1, sample=5, seed=seed) for seed in (0, 0, 1)]
+    first, again, other = (sample.choose(range(20)) for sample in samples)
+    assert first == again == sorted(first) != other
+
+
+def test_equivalents_and_small_arguments_belong_to_the_fingerprint_of_a_score(shop: Any) -> None:
+    project, clauses = find_project(shop.folder), set()
+    shop.accept(find="pieces > 10", replace="pieces >= 10", reason="no member buys here")
+    (contract,) = load(["contracts"]).contracts
+    run = Run(name="R", small={"n": 1}, location=contract.location)
+    for changes in ({}, {"equivalents": ()}, {"runs": (run,)}, {"runs": (replace(run, small={"n": 2}),)}):
+        clauses.add(score.fingerprint(project, replace(contract, **changes)).clause)
+    assert len(clauses) == 4
 
 
 def test_a_score_that_cannot_be_read_is_an_error(shop: Any) -> None:
@@ -78,7 +107,7 @@ def test_exit_code_follows_problems_then_empty_results() -> None:
     assert summary.exit_code([result(SURVIVED)]) == 0
     assert summary.exit_code([result(SURVIVED), result()]) == 2
     assert summary.exit_code([]) == 2
-    assert summary.exit_code([result(), result(KILLED, unused=("c.yaml:1:1",))]) == 1
+    assert summary.exit_code([result(), result(KILLED, unused=("c.yaml:1:1",)), result(SURVIVED)]) == 1
 
 
 TEXT = """\
@@ -88,7 +117,7 @@ c by F: mutation score 66.6 % (4 of 6 killed, 1 of them by timeout, 1 of them by
 contract.yaml:3 tiny:double [constant] survived
   -    return 2
   +    return 3
-  tried by F
+  tried by F, G
   seen: why
 
 contract.yaml:3 tiny:double [constant] no coverage
@@ -109,7 +138,8 @@ c by 2 falsifiers: nothing to judge: no subject
 
 def test_result_with_mutants_of_every_status_is_written_as_text_and_json() -> None:
     sampled = result(*MutantStatus, total=9)
-    changes = {KILLED: {"cached": True}, SURVIVED: {"seen": "why"}, MutantStatus.NO_COVERAGE: {"tried": ()}}
+    changes = {KILLED: {"cached": True}, MutantStatus.NO_COVERAGE: {"tried": ()}}
+    changes[SURVIVED] = {"seen": "why", "tried": ("F", "G")}
     judged = tuple(replace(judgement, **changes.get(judgement.status, {})) for judgement in sampled.judged)
     results = [replace(sampled, judged=judged), result(elsewhere="no subject", falsifiers=("F", "G"))]
     assert summary.text(results, 1.46) == TEXT
@@ -129,7 +159,7 @@ def test_result_with_mutants_of_every_status_is_written_as_text_and_json() -> No
         "path": "contract.yaml",
         "line": 3,
         "status": "survived",
-        "tried": ["F"],
+        "tried": ["F", "G"],
         "seen": "why",
         "diff": "-    return 2\n+    return 3",
     }
@@ -179,6 +209,7 @@ def test_a_part_of_a_contract_says_nothing_of_equivalents_and_gates_of_the_whole
     shop.accept(find="whole < 0", replace="whole < -5", reason="it is")
     assert summary.problems(shop.mutate("S-LEAVE")) == []
     assert summary.problems(shop.mutate("shop", modules=["help*"])) == []
+    assert summary.problems(shop.mutate("shop", widely=True, sample=1)) == []
     says = "declared equivalent matches no generated mutant: contracts/shop.yaml:"
     assert says in summary.problems(shop.mutate("shop"))[0]
 
@@ -190,12 +221,25 @@ def test_an_equivalent_outside_of_what_is_mutated_is_refused(shop: Any) -> None:
         shop.mutate("shop")
 
 
-def test_an_equivalent_may_lie_in_a_package(shop: Any) -> None:
+def test_an_equivalent_in_a_package_is_tried_with_ten_times_the_examples_and_the_limit(
+    shop: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    effort: dict[str, tuple[int | None, float]] = {}
+    submit = Pool.submit
+
+    def note(pool: Pool, task: Any) -> None:
+        mutant = task.key.mutant.id if task.key.mutant is not None else "clean"
+        effort[mutant] = (task.key.conditions.examples, task.limit_s)
+        submit(pool, task)
+
+    monkeypatch.setattr(Pool, "submit", note)
     (shop.folder / "shop").mkdir()
     (shop.folder / "shop.py").rename(shop.folder / "shop/__init__.py")
     (shop.folder / "shop/till.py").write_text("def ring():\n    return 1\n")
     shop.accept(find="pieces > 10", replace="pieces >= 10", reason="no member buys here")
     assert shop.fates(shop.mutate("shop"))["price: pieces > 10 -> pieces >= 10"] is MutantStatus.EQUIVALENT
+    equivalent, other = (effort[f"shop:price: {text}"] for text in ("pieces > 10 -> pieces >= 10", "False -> True"))
+    assert (equivalent, other[0]) == ((1000, 10 * other[1]), None)
 
 
 def test_a_name_that_is_not_there_is_no_fault_in_a_run_either(shop: Any) -> None:
@@ -215,3 +259,8 @@ def test_a_name_that_is_not_there_is_no_fault_in_a_run_either(shop: Any) -> None
 def test_a_share_of_the_mutants_may_be_equivalent_but_at_least_one(judged: int, allowed: int) -> None:
     all_but_one = MutationScore(total=judged + 1, judged=judged, killed=judged, sampled=judged + 1, equivalent=1)
     assert score.max_equivalent(all_but_one, 0.05) == allowed
+
+
+def test_the_gate_declares_the_share_of_equivalents() -> None:
+    allowing = contract(falsifier(), gate=Gate(equivalents=0.7))
+    assert summary.problems(result(KILLED, *[MutantStatus.EQUIVALENT] * 2, contract=allowing)) == []
