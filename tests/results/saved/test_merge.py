@@ -204,7 +204,8 @@ def test_the_whole_contract_has_what_any_of_its_parts_has() -> None:
 )
 def test_different_versions_of_a_contract_are_refused_by_name(clauses: dict[str, Any]) -> None:
     first = passing("c")
-    other = replace(first, contract=replace(first.contract, **clauses), definitions=first.definitions if clauses else {})
+    definitions = first.definitions if clauses else {}
+    other = replace(first, contract=replace(first.contract, **clauses), definitions=definitions)
     reports = {"a.json": report(first), "same.json": report(first), "b.json": report(other)}
     with pytest.raises(UsageError, match=r"a\.json and b\.json hold different versions of contract 'c'"):
         merge(reports)
