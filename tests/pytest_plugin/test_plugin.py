@@ -11,13 +11,15 @@ from hypothesis import strategies as st
 
 import pv
 from pv.contract.load import load
+from pv.contract.model import Binding, Run, Target
 from pv.engines.trial import Counterexample, EquationMutants, Trial, TrialStatus
 from pv.pytest_plugin import claims
+from pv.pytest_plugin.arguments import Clause, Rows, RunRequest
 from pv.pytest_plugin.claims import Workers
 from pv.pytest_plugin.suites import leave_out_skipped
 from pv.source.project import find_project
 from tests.commands.small import edit
-from tests.results.handmade import falsifier, trial
+from tests.results.handmade import HERE, contract, falsifier, trial
 from tests.support.processes import run_pytest
 from tests.support.projects import Project, write
 
@@ -79,6 +81,37 @@ def test_falsifiers_run_with_subject_and_device_and_other_tests_keep_their_setti
     assert "6 passed, 2 skipped" in done.stdout
     assert "no cuda device is visible to torch" in done.stdout
     assert (folder / "falsifiers/.executions.log").read_text() == "5x7 on cpu\n"
+
+
+def test_claims_share_a_run_of_one_contract_device_and_subject(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = find_project(tmp_path)
+    rows = Rows(project, Workers(project))
+    monkeypatch.setattr(rows.workers, "unavailable_reason", lambda device: "")
+
+    def request(id_: str = "F", subject: str = "json", device: str = "cpu", of: str = "c") -> Any:
+        claim = falsifier(id_, run="r", subject=Target(subject))
+        row: Any = rows.row(Clause(contract(claim, id=of), claim, tmp_path, "falsify"), device, ["run", "subject"])
+        assert row.values[1].__name__ == subject
+        return row.values[0]
+
+    assert request("G") is request()
+    requests = [request(), request(subject="csv"), request(device="cuda"), request(of="other")]
+    assert [(r.subject.__name__, r.device, r.contract.id) for r in requests] == [
+        *(("json", "cpu", "c"), ("csv", "cpu", "c"), ("json", "cuda", "c"), ("json", "cpu", "other")),
+    ]
+    rows.close()
+
+
+@pytest.mark.parametrize("what", [{"command": ("false",)}, {"callable": Binding("missing.py", "run")}])
+def test_a_run_that_failed_fails_every_predicate_and_is_not_repeated(tmp_path: Path, what: dict[str, Any]) -> None:
+    failing = contract(runs=(Run(name="r", location=HERE, **what),))
+    request = RunRequest(find_project(tmp_path), failing, "r", "cpu", None, tmp_path)
+    errors = []
+    for _ in range(2):
+        with pytest.raises(Exception) as failed:
+            request.read()
+        errors.append(failed.value)
+    assert errors[0] is errors[1] and len(list(tmp_path.iterdir())) == 1
 
 
 def test_predicates_are_counted_out_and_fail_with_their_point(project: Project) -> None:
