@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import SkipTest
 
@@ -11,13 +12,14 @@ from hypothesis import strategies as st
 
 import pv
 from pv.contract.load import load
-from pv.contract.model import Binding, Run, Target
+from pv.contract.model import Binding, Falsifier, Run, Target
 from pv.engines.trial import Counterexample, EquationMutants, Trial, TrialStatus
 from pv.pytest_plugin import claims
 from pv.pytest_plugin.arguments import Clause, Rows, RunRequest
 from pv.pytest_plugin.claims import Workers
-from pv.pytest_plugin.suites import leave_out_skipped
+from pv.pytest_plugin.suites import SuiteClaim, leave_out_skipped
 from pv.source.project import find_project
+from pv.suites.bench import SuiteBench
 from tests.commands.small import edit
 from tests.results.handmade import HERE, contract, falsifier, trial
 from tests.support.processes import run_pytest
@@ -312,6 +314,58 @@ def test_claims_and_mutants_are_tried_and_no_process_is_left(
     assert workers.unavailable_reason("cpu") == ""
     monkeypatch.setattr("pv.pytest_plugin.claims.find_spec", lambda name: None)
     assert workers.unavailable_reason("cuda") == "torch is not installed"
+
+
+def holds(bench: SimpleNamespace) -> None:
+    bench.tried.append("holds")
+
+
+def fails(bench: SimpleNamespace) -> None:
+    bench.tried.append("fails")
+    raise AssertionError("wrong")
+
+
+def claim_of_suite(id_: str, test: Callable[..., None], *needs: str, premises: tuple[str, ...] = ()) -> Falsifier:
+    options = {"needs": needs, "premises": premises}
+    return falsifier(id_, test=Binding("tests/pytest_plugin/test_plugin.py", test.__name__), options=options)
+
+
+@pytest.mark.parametrize(
+    ("premises", "says", "tried"),
+    [
+        (("HOLDS",), "", ["holds", "holds", "holds"]),
+        (("HOLDS", "FAILS"), "Failed: vacuous: its premise FAILS does not hold", ["holds", "fails"]),
+        (("HOLDS", "LACKS"), "", ["holds", "holds", "holds"]),
+        (("UNCLAIMED",), "Skipped: not claimed: its premise UNCLAIMED is not claimed: documented", ["fails"]),
+    ],
+)
+def test_each_premise_of_a_claim_is_tried_once_and_must_hold(
+    premises: tuple[str, ...], says: str, tried: list[str]
+) -> None:
+    bench: Any = SuiteBench()
+    bench.subject = SimpleNamespace(not_claimed={"UNCLAIMED": "documented"})
+    bench.lacks, bench.tried = {"state": "none is saved"}, []
+    main = claim_of_suite("MAIN", holds, "batches", premises=premises)
+    claims_ = [main, claim_of_suite("HOLDS", holds), claim_of_suite("FAILS", fails), claim_of_suite("UNCLAIMED", fails)]
+    by_id = {claim.id: claim for claim in [*claims_, claim_of_suite("LACKS", fails, "state")]}
+    held: dict[str, bool] = {}
+    for _ in range(2):
+        try:
+            SuiteClaim(main, by_id, lambda: bench, held)()
+            ended = ""
+        except BaseException as outcome:
+            ended = f"{type(outcome).__name__}: {outcome}"
+        assert ended == says
+    assert bench.tried == tried
+    with pytest.raises(BaseException, match="not claimed: no state: none is saved"):
+        SuiteClaim(by_id["LACKS"], by_id, lambda: bench, held)()
+
+
+def test_claims_about_one_trainer_share_its_bench_and_premises_with_no_other_trainer() -> None:
+    marks: list[Any] = [pv.suite("training-loop", trainer=trainer) for trainer in (object(), object())]
+    first, other = ([row.values[0] for row in mark.args[1]] for mark in marks)
+    assert len(first) > 2 and len({(id(claim.held), claim.make_bench) for claim in first}) == 1
+    assert first[0].held is not other[0].held and first[0].make_bench is not other[0].make_bench
 
 
 def test_examples_of_an_earlier_subject_are_not_examples_of_the_next() -> None:
