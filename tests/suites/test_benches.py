@@ -1,6 +1,7 @@
 """Subjects of suites: what is read from a signature, and errors for subjects that are not supported."""
 
 import functools
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim import lr_scheduler
 from torch.utils.data import DistributedSampler, RandomSampler
 
-from pv.suites.bench import CannotCall
+from pv.suites.bench import CannotCall, parameters_of
 from pv.suites.distillation_loss.suite import Bench as LossBench
 from pv.suites.lr_schedule.suite import PEAK
 from pv.suites.lr_schedule.suite import Bench as ScheduleBench
@@ -69,6 +70,37 @@ def test_what_to_write_is_said_where_a_subject_cannot_be_called(bench: Any, make
         bench(make)
     message = str(refused.value)
     assert message.startswith("cannot call ") and why in message and f"def {write}" in message
+
+
+class Base:
+    def __init__(self, parameters: Any, lr: float = 1.0) -> None:
+        self.rate = lr
+
+
+class Middle(Base):
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+
+
+class Own(Middle):
+    def __init__(self, lr: float = 0.5, **arguments: Any) -> None:
+        super().__init__(lr=lr, **arguments)
+
+
+def test_a_class_has_the_parameters_of_all_its_bases_with_its_own_defaults() -> None:
+    parameters = parameters_of(Own)
+    assert "parameters" in parameters and parameters["lr"].default == 0.5
+    bench = MetricBench(TokenMean)
+    bench.names = {"rate": ("rate", "lr"), "size": ("n",)}
+    assert bench.roles_of(dict.fromkeys(("lr", "rate"), parameters["lr"])) == {"rate": "rate", "size": ""}
+
+
+def test_every_reason_why_a_claim_is_missing_is_said() -> None:
+    metric = MetricBench(TokenMean)
+    metric.subject = SimpleNamespace(not_claimed={"A": "documented"})
+    metric.lacks = {"merge": "m", "state": "s", "reset": "r"}
+    assert metric.missing("A", ("state", "weight", "merge")) == "no state: s; no merge: m; documented"
+    assert metric.missing("B", ("weight",)) == ""
 
 
 def test_a_sum_is_known_by_the_name_of_its_parameter() -> None:

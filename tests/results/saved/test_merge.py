@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pv.contract.finding import Finding, Location, Severity
-from pv.contract.model import Contract, Gate, Harness
+from pv.contract.model import Contract, Equation, Gate, Harness
 from pv.engines.trial import TrialStatus
 from pv.errors import UsageError
 from pv.report.contract_line import line_cells
@@ -184,8 +184,11 @@ def test_the_whole_contract_has_what_any_of_its_parts_has() -> None:
     parts = [decided(claims=BOTH, falsifiers=frozenset({id_}), require=frozenset({"mps"})) for id_ in "FG"]
     finding = Finding(code="PV101", severity=Severity.ERROR, location=HERE, message="m")
     parts[1] = replace(parts[1], score=score, findings=(finding,), unclaimed_devices=("cuda",))
-    parts = [replace(part, runs=(RunTrace(run="r", device=part.results[0].falsifier.id),)) for part in parts]
+    for n, id_ in enumerate("FG"):
+        own = replace(parts[n].contract, equations=(Equation(name=id_, location=HERE),))
+        parts[n] = replace(parts[n], contract=own, runs=(RunTrace(run="r", device=id_),))
     for whole in map(merge_verdicts, itertools.permutations(parts)):
+        assert {equation.name for equation in whole.contract.equations} == {"F", "G"}
         assert sorted(run.device for run in whole.runs) == ["F", "G"]
         assert (whole.score, whole.findings, whole.unclaimed_devices) == (score, (finding,), ("cuda", "mps"))
         assert (whole.partial, whole.status, whole.untried) == (False, Status.FAIL, 1)
