@@ -325,9 +325,9 @@ def fails(bench: SimpleNamespace) -> None:
     raise AssertionError("wrong")
 
 
-def claim_of_suite(id_: str, test: Callable[..., None], *needs: str, premises: tuple[str, ...] = ()) -> Falsifier:
-    options = {"needs": needs, "premises": premises}
-    return falsifier(id_, test=Binding("tests/pytest_plugin/test_plugin.py", test.__name__), options=options)
+def claim_of_suite(id_: str, test: str, *needs: str, premises: tuple[str, ...] = ()) -> Falsifier:
+    test_ = Binding("tests/pytest_plugin/test_plugin.py", test)
+    return falsifier(id_, test=test_, options={"needs": needs, "premises": premises})
 
 
 @pytest.mark.parametrize(
@@ -345,9 +345,9 @@ def test_each_premise_of_a_claim_is_tried_once_and_must_hold(
     bench: Any = SuiteBench()
     bench.subject = SimpleNamespace(not_claimed={"UNCLAIMED": "documented"})
     bench.lacks, bench.tried = {"state": "none is saved"}, []
-    main = claim_of_suite("MAIN", holds, "batches", premises=premises)
-    claims_ = [main, claim_of_suite("HOLDS", holds), claim_of_suite("FAILS", fails), claim_of_suite("UNCLAIMED", fails)]
-    by_id = {claim.id: claim for claim in [*claims_, claim_of_suite("LACKS", fails, "state")]}
+    main = claim_of_suite("MAIN", "holds", "batches", premises=premises)
+    by_id = {id_: claim_of_suite(id_, "fails") for id_ in ("FAILS", "UNCLAIMED")}
+    by_id |= {"HOLDS": claim_of_suite("HOLDS", "holds"), "LACKS": claim_of_suite("LACKS", "fails", "state")}
     held: dict[str, bool] = {}
     for _ in range(2):
         try:

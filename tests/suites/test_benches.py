@@ -73,18 +73,15 @@ def test_what_to_write_is_said_where_a_subject_cannot_be_called(bench: Any, make
 
 
 class Base:
-    def __init__(self, parameters: Any, lr: float = 1.0) -> None:
-        self.rate = lr
+    def __init__(self, parameters: Any, lr: float = 1.0) -> None: ...
 
 
 class Middle(Base):
-    def __init__(self, **arguments: Any) -> None:
-        super().__init__(**arguments)
+    def __init__(self, **arguments: Any) -> None: ...
 
 
 class Own(Middle):
-    def __init__(self, lr: float = 0.5, **arguments: Any) -> None:
-        super().__init__(lr=lr, **arguments)
+    def __init__(self, lr: float = 0.5, **arguments: Any) -> None: ...
 
 
 def test_a_class_has_the_parameters_of_all_its_bases_with_its_own_defaults() -> None:
