@@ -1,7 +1,6 @@
 """A comparison has the exit code of the contract's own subject, unless a peer breaks or `--strict` is given."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -63,12 +62,9 @@ def test_a_comparison_has_the_claims_findings_and_notes_of_every_subject() -> No
     columns = []
     for id_ in "FG":
         tried = decided(trial(id_=id_), judged(id_=id_), claims=BOTH, falsifiers=frozenset({id_}))
-        said: Any = {
-            "findings": (replace(LINTED, message=f"finding {id_}"),),
-            "notes": (f"note {id_}",),
-            "seconds": 1.5,
-        }
-        columns.append(Column(name=id_, target=id_, report=replace(PLAIN, contracts=(tried,), **said)))
+        findings = (replace(LINTED, message=f"finding {id_}"),)
+        report = replace(PLAIN, contracts=(tried,), findings=findings, notes=(f"note {id_}",), seconds=1.5)
+        columns.append(Column(name=id_, target=id_, report=report))
     compared = Comparison(contract=contract(*BOTH), columns=tuple(columns))
     assert [claim.id for claim in compared.rows] == ["F", "G"]
     for form in ("text", "markdown"):
