@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 import pv
 from pv.contract.load import load
-from pv.contract.model import Binding, Falsifier, Run, Target
+from pv.contract.model import Binding, Falsifier, Target
 from pv.engines.trial import Counterexample, EquationMutants, Trial, TrialStatus
 from pv.pytest_plugin import claims
-from pv.pytest_plugin.arguments import Clause, Rows, RunRequest
+from pv.pytest_plugin.arguments import Clause, Rows
 from pv.pytest_plugin.claims import Workers
 from pv.pytest_plugin.suites import SuiteClaim, leave_out_skipped
 from pv.source.project import find_project
 from pv.suites.bench import SuiteBench
 from tests.commands.small import edit
-from tests.results.handmade import HERE, contract, falsifier, trial
+from tests.results.handmade import contract, falsifier, trial
 from tests.support.processes import run_pytest
 from tests.support.projects import Project, write
 
@@ -102,18 +102,6 @@ def test_claims_share_a_run_of_one_contract_device_and_subject(tmp_path: Path, m
         *(("json", "cpu", "c"), ("csv", "cpu", "c"), ("json", "cuda", "c"), ("json", "cpu", "other")),
     ]
     rows.close()
-
-
-@pytest.mark.parametrize("what", [{"command": ("false",)}, {"callable": Binding("missing.py", "run")}])
-def test_a_run_that_failed_fails_every_predicate_and_is_not_repeated(tmp_path: Path, what: dict[str, Any]) -> None:
-    failing = contract(runs=(Run(name="r", location=HERE, **what),))
-    request = RunRequest(find_project(tmp_path), failing, "r", "cpu", None, tmp_path)
-    errors = []
-    for _ in range(2):
-        with pytest.raises(Exception) as failed:
-            request.read()
-        errors.append(failed.value)
-    assert errors[0] is errors[1] and len(list(tmp_path.iterdir())) == 1
 
 
 def test_predicates_are_counted_out_and_fail_with_their_point(project: Project) -> None:

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim import lr_scheduler
 from torch.utils.data import DistributedSampler, RandomSampler
 
-from pv.suites.bench import CannotCall, parameters_of
+from pv.suites.bench import CannotCall
 from pv.suites.distillation_loss.suite import Bench as LossBench
 from pv.suites.lr_schedule.suite import PEAK
 from pv.suites.lr_schedule.suite import Bench as ScheduleBench
@@ -70,26 +70,6 @@ def test_what_to_write_is_said_where_a_subject_cannot_be_called(bench: Any, make
         bench(make)
     message = str(refused.value)
     assert message.startswith("cannot call ") and why in message and f"def {write}" in message
-
-
-class Base:
-    def __init__(self, parameters: Any, lr: float = 1.0) -> None: ...
-
-
-class Middle(Base):
-    def __init__(self, **arguments: Any) -> None: ...
-
-
-class Own(Middle):
-    def __init__(self, lr: float = 0.5, **arguments: Any) -> None: ...
-
-
-def test_a_class_has_the_parameters_of_all_its_bases_with_its_own_defaults() -> None:
-    parameters = parameters_of(Own)
-    assert "parameters" in parameters and parameters["lr"].default == 0.5
-    bench = MetricBench(TokenMean)
-    bench.names = {"rate": ("rate", "lr"), "size": ("n",)}
-    assert bench.roles_of(dict.fromkeys(("lr", "rate"), parameters["lr"])) == {"rate": "rate", "size": ""}
 
 
 def test_every_reason_why_a_claim_is_missing_is_said() -> None:
