@@ -356,6 +356,7 @@ def test_claims_about_one_trainer_share_its_bench_and_premises_with_no_other_tra
     assert first[0].held is not other[0].held and first[0].make_bench is not other[0].make_bench
 
 
+@pytest.mark.filterwarnings("error")
 def test_examples_of_an_earlier_subject_are_not_examples_of_the_next() -> None:
     @given(number=st.integers())
     def both(bench: bool, number: int) -> None:
