@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import SkipTest
 
@@ -11,13 +12,16 @@ from hypothesis import strategies as st
 
 import pv
 from pv.contract.load import load
+from pv.contract.model import Binding, Falsifier, Target
 from pv.engines.trial import Counterexample, EquationMutants, Trial, TrialStatus
 from pv.pytest_plugin import claims
+from pv.pytest_plugin.arguments import Clause, Rows
 from pv.pytest_plugin.claims import Workers
-from pv.pytest_plugin.suites import leave_out_skipped
+from pv.pytest_plugin.suites import SuiteClaim, leave_out_skipped
 from pv.source.project import find_project
+from pv.suites.bench import SuiteBench
 from tests.commands.small import edit
-from tests.results.handmade import falsifier, trial
+from tests.results.handmade import contract, falsifier, trial
 from tests.support.processes import run_pytest
 from tests.support.projects import Project, write
 
@@ -79,6 +83,25 @@ def test_falsifiers_run_with_subject_and_device_and_other_tests_keep_their_setti
     assert "6 passed, 2 skipped" in done.stdout
     assert "no cuda device is visible to torch" in done.stdout
     assert (folder / "falsifiers/.executions.log").read_text() == "5x7 on cpu\n"
+
+
+def test_claims_share_a_run_of_one_contract_device_and_subject(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = find_project(tmp_path)
+    rows = Rows(project, Workers(project))
+    monkeypatch.setattr(rows.workers, "unavailable_reason", lambda device: "")
+
+    def request(id_: str = "F", subject: str = "json", device: str = "cpu", of: str = "c") -> Any:
+        claim = falsifier(id_, run="r", subject=Target(subject))
+        row: Any = rows.row(Clause(contract(claim, id=of), claim, tmp_path, "falsify"), device, ["run", "subject"])
+        assert row.values[1].__name__ == subject
+        return row.values[0]
+
+    assert request("G") is request()
+    requests = [request(), request(subject="csv"), request(device="cuda"), request(of="other")]
+    assert [(r.subject.__name__, r.device, r.contract.id) for r in requests] == [
+        *(("json", "cpu", "c"), ("csv", "cpu", "c"), ("json", "cuda", "c"), ("json", "cpu", "other")),
+    ]
+    rows.close()
 
 
 def test_predicates_are_counted_out_and_fail_with_their_point(project: Project) -> None:
@@ -281,11 +304,64 @@ def test_claims_and_mutants_are_tried_and_no_process_is_left(
     assert workers.unavailable_reason("cuda") == "torch is not installed"
 
 
+def holds(bench: SimpleNamespace) -> None:
+    bench.tried.append("holds")
+
+
+def fails(bench: SimpleNamespace) -> None:
+    bench.tried.append("fails")
+    raise AssertionError("wrong")
+
+
+def claim_of_suite(id_: str, test: str, *needs: str, premises: tuple[str, ...] = ()) -> Falsifier:
+    test_ = Binding("tests/pytest_plugin/test_plugin.py", test)
+    return falsifier(id_, test=test_, options={"needs": needs, "premises": premises})
+
+
+@pytest.mark.parametrize(
+    ("premises", "says", "tried"),
+    [
+        (("HOLDS",), "", ["holds", "holds", "holds"]),
+        (("HOLDS", "FAILS"), "Failed: vacuous: its premise FAILS does not hold", ["holds", "fails"]),
+        (("HOLDS", "LACKS"), "", ["holds", "holds", "holds"]),
+        (("UNCLAIMED",), "Skipped: not claimed: its premise UNCLAIMED is not claimed: documented", ["fails"]),
+    ],
+)
+def test_each_premise_of_a_claim_is_tried_once_and_must_hold(
+    premises: tuple[str, ...], says: str, tried: list[str]
+) -> None:
+    bench: Any = SuiteBench()
+    bench.subject = SimpleNamespace(not_claimed={"UNCLAIMED": "documented"})
+    bench.lacks, bench.tried = {"state": "none is saved"}, []
+    main = claim_of_suite("MAIN", "holds", "batches", premises=premises)
+    by_id = {id_: claim_of_suite(id_, "fails") for id_ in ("FAILS", "UNCLAIMED")}
+    by_id |= {"HOLDS": claim_of_suite("HOLDS", "holds"), "LACKS": claim_of_suite("LACKS", "fails", "state")}
+    held: dict[str, bool] = {}
+    for _ in range(2):
+        try:
+            SuiteClaim(main, by_id, lambda: bench, held)()
+            ended = ""
+        except BaseException as outcome:
+            ended = f"{type(outcome).__name__}: {outcome}"
+        assert ended == says
+    assert bench.tried == tried
+    with pytest.raises(BaseException, match="not claimed: no state: none is saved"):
+        SuiteClaim(by_id["LACKS"], by_id, lambda: bench, held)()
+
+
+def test_claims_about_one_trainer_share_its_bench_and_premises_with_no_other_trainer() -> None:
+    marks: list[Any] = [pv.suite("training-loop", trainer=trainer) for trainer in (object(), object())]
+    first, other = ([row.values[0] for row in mark.args[1]] for mark in marks)
+    assert len(first) > 2 and len({(id(claim.held), claim.make_bench) for claim in first}) == 1
+    assert first[0].held is not other[0].held and first[0].make_bench is not other[0].make_bench
+
+
+@pytest.mark.filterwarnings("error")
 def test_examples_of_an_earlier_subject_are_not_examples_of_the_next() -> None:
     @given(number=st.integers())
     def both(bench: bool, number: int) -> None:
         if not bench:
-            pytest.skip("no feature")
+            raise SkipTest("no feature")
 
     attack = leave_out_skipped(both)
     attack(bench=True)

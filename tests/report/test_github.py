@@ -14,7 +14,7 @@ from pv.report import View, details, github, render
 from pv.results.outcome import Outcome, Result
 from pv.results.saved import report as saved
 from pv.results.saved.changes import BaseComparison, Change, ChangeKind, FailOn, Hunk
-from pv.results.verdict import Report
+from pv.results.verdict import Report, Shard
 from tests.report.handmade import HOSTILE, NASTY, PLAIN, report_of_many
 
 COMMAND = re.compile(r"::(?P<name>\w+) (?P<properties>[^:]*)::(?P<message>.*)")
@@ -107,6 +107,15 @@ def test_results_that_do_not_fail_the_command_are_warnings() -> None:
     # Falsified, error, vacuous, weaker, waived: undecided claims that are not required are not shown.
     assert levels(unrequired) == (["error", *["warning"] * 4],) * 2
     assert levels(unrequired, FailOn.WEAKER) == (["error", "warning", "warning", "error", "warning"],) * 2
+
+
+def test_changes_that_lose_something_are_annotated_and_the_notes() -> None:
+    changes = tuple(Change(kind=kind, contract="c", text=kind.name) for kind in ChangeKind)
+    compared = BaseComparison(changes=changes, fail_on=FailOn.NEVER, notes=("a note",))
+    shown = commands(
+        render(replace(PLAIN, findings=(), contracts=(), shards=(Shard(1, 1),)), "github", compared=compared)
+    )
+    assert [text for _, _, text in shown] == ["WEAKER", "WAIVED", "LESS", "STALE", "a note"]
 
 
 def test_the_worst_outcome_of_all_contracts_comes_first() -> None:

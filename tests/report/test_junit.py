@@ -11,6 +11,7 @@ from pv.contract.model import Gate
 from pv.engines.trial import Code, TrialStatus
 from pv.report import render
 from pv.results.outcome import Outcome
+from pv.results.saved.changes import BaseComparison, Change, ChangeKind, FailOn
 from pv.results.verdict import Report, Status
 from tests.report.handmade import HOSTILE, PLAIN
 from tests.results.handmade import FOUND, HELD, decided, trial
@@ -20,9 +21,9 @@ def report(*contracts: Any, **fields: Any) -> Report:
     return replace(PLAIN, **{"findings": (), "notes": (), **fields, "contracts": contracts})
 
 
-def failed_cases(report: Report) -> list[str]:
+def failed_cases(report: Report, **view: Any) -> list[str]:
     """Return the cases that a reader of JUnit XML counts as failed."""
-    suites = JUnitXml.fromstring(render(report, "junit").encode())
+    suites = JUnitXml.fromstring(render(report, "junit", **view).encode())
     return [case.name for suite in suites for case in suite if any(isinstance(r, Failure | Error) for r in case.result)]
 
 
@@ -47,6 +48,16 @@ def test_failed_claim_is_counted_once() -> None:
     results = tuple(result for result in verdict.results if result.outcome is Outcome.FALSIFIED)
     shown = report(replace(verdict, results=results))
     assert failed_cases(shown) == [f"{result.falsifier.id}[cpu]" for result in results]
+    assert failed_cases(report(decided(trial(TrialStatus.ERROR)))) == ["F[cpu]"]
+    scored = replace(verdict.contract, gate=Gate(id="G-1", mutation_score=0.9))
+    assert failed_cases(report(replace(verdict, results=results, contract=scored))) == ["F-REFUTED[cpu]", "gate G-1"]
+
+
+def test_a_change_is_a_failed_case_if_it_fails_the_comparison() -> None:
+    changes = tuple(Change(kind=kind, contract="c", claim=kind.name, text="t") for kind in ChangeKind)
+    for fail_on, names in ((FailOn.WEAKER, ["c WEAKER"]), (FailOn.NEVER, [])):
+        compared = BaseComparison(changes=changes, fail_on=fail_on)
+        assert failed_cases(report(decided(*HELD)), compared=compared) == names
 
 
 def test_failed_case_has_the_locations_of_its_claim_and_of_the_code() -> None:

@@ -1,6 +1,7 @@
 """Every registered format shows every falsifier, and JSON follows its schema; lists and comparisons."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from jsonschema import Draft202012Validator
 import pv
 from pv.contract.load import schema
 from pv.errors import UsageError
-from pv.report import FORMATS, listing, matrix, render
+from pv.report import FORMATS, details, listing, matrix, render
 from pv.results.comparison import Column, Comparison
 from pv.results.verdict import Report
 from tests.report.handmade import HOSTILE, NASTY, PLAIN, REPORTS, report_of_many
@@ -49,6 +50,19 @@ def test_json_follows_its_published_schema() -> None:
     Draft202012Validator.check_schema(schema("report"))
     for report in REPORTS.values():
         Draft202012Validator(schema("report")).validate(json.loads(render(report, "json")))
+
+
+def test_the_command_that_repeats_a_result_is_quoted_and_complete() -> None:
+    (verdict,) = PLAIN.contracts
+    result = next(result for result in verdict.results if result.falsifier.id == "F-REFUTED")
+    odd = replace(result, falsifier=replace(result.falsifier, id="a b"), device="cuda")
+    commands = {("pv validate", "--seed 3"): "pv validate --seed 3 --only 'a b' --device cuda"}
+    commands |= {("pv check", words): f"pv check {words}" for words in ("-- python train.py", "--trace folder")}
+    for repeat, command in commands.items():
+        assert details.command(odd, replace(verdict, repeat=repeat)) == command
+    replayed = replace(verdict, repeat=("pv validate", "--replay x"))
+    assert [*dict(details.lines(result, verdict))][-2:] == ["rerun", "replay"]
+    assert [*dict(details.lines(result, replayed))][-1] == "rerun", "a replay is not replayed"
 
 
 def test_json_has_messages_unchanged() -> None:

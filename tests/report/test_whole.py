@@ -105,7 +105,7 @@ def validated() -> Report:
         location=FILE,
         mutants=tuple(mutant(id_, 60 + n) for n, id_ in enumerate(("m", "n", "waived"))),
         harnesses=boxes,
-        equations=(replace(equation, name="other"), equation),
+        equations=(replace(equation, name="other", texts={"expression": lambda *_: at}), equation),
         gate=Gate(mutants=frozenset("mn"), mutation_score=0.9),
     )
     full_evidence = replace(
@@ -165,7 +165,7 @@ def observed() -> Report:
     place = Location(Path("lib/pv/suites/training_run/training-run.yaml"), 5, 3)
     fields: dict[str, Any] = {"test": None, "location": place}
     claims = [replace(claim(id_, "run", 5, kills=()), options={"observed": id_}, **fields) for id_ in names]
-    code = (Code("train.py", 4, 4, "main"), Code("data.py", 2, 9, "load"))
+    code = (Code("train.py", 4, 4, "main"), Code("data.py", 2, 9, "load"), Code("loss.py", 7, 9, "mean"))
     wrong = replace(
         counterexample("seen"), error="the loss is 2.0", right="divide by 2", blob="", arguments={}, code=code
     )

@@ -71,6 +71,8 @@ def test_list_of_mutants_in_the_gate_does_not_waive_generated_mutants(gate: Gate
 def test_a_mutant_counts_as_killed_if_every_falsifier_that_claims_it_kills_it() -> None:
     verdict = decided(*HELD, trial(id_="G"), judged(TrialStatus.HELD, "G"), claims=BOTH)
     assert (verdict.killed, verdict.claimed_mutants) == (frozenset(), frozenset({"m"}))
+    generated = decided(trial(), judged(mutant="drawn"), claims=(falsifier(kills=()),))
+    assert (generated.status, generated.killed) == (Status.PASS, frozenset()), "generated mutants are not counted"
 
 
 def test_selection_is_partial_and_counts_only_selected_claims() -> None:

@@ -1,6 +1,7 @@
 """Subjects of suites: what is read from a signature, and errors for subjects that are not supported."""
 
 import functools
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -69,6 +70,14 @@ def test_what_to_write_is_said_where_a_subject_cannot_be_called(bench: Any, make
         bench(make)
     message = str(refused.value)
     assert message.startswith("cannot call ") and why in message and f"def {write}" in message
+
+
+def test_every_reason_why_a_claim_is_missing_is_said() -> None:
+    metric = MetricBench(TokenMean)
+    metric.subject = SimpleNamespace(not_claimed={"A": "documented"})
+    metric.lacks = {"merge": "m", "state": "s", "reset": "r"}
+    assert metric.missing("A", ("state", "weight", "merge")) == "no state: s; no merge: m; documented"
+    assert metric.missing("B", ("weight",)) == ""
 
 
 def test_a_sum_is_known_by_the_name_of_its_parameter() -> None:

@@ -1,7 +1,7 @@
 """Claims of the suite `mean-metric` on metrics that are right, and on wrong ones."""
 
 import re
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -89,6 +89,16 @@ class Attached(Sums):
         self.total, self.count = self.total + total, self.count + count
 
 
+class Neighbours(Sums):
+    others: ClassVar[list[Sums]] = []
+
+    def reset(self) -> None:
+        super().reset()
+        for other in self.others:
+            other.total = 1.0 if other is not self else 0.0
+        self.others.append(self)
+
+
 @pytest.mark.parametrize(
     ("make", "claim", "message"),
     [
@@ -97,6 +107,7 @@ class Attached(Sums):
         (Last, "MTR-MEAN-001", "it is the last batch"),
         (Attached, "MTR-GRAPH-001", "the graph is kept by total and the result"),
         (Attached, "MTR-NARROW-001", "the ones are lost"),
+        (Neighbours, "MTR-RESET-001", "another metric changes from -50 to"),
     ],
 )
 def test_wrong_metrics_are_refuted(make: Any, claim: str, message: str) -> None:

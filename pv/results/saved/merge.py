@@ -127,7 +127,8 @@ def _by_contract(reports: Mapping[str, Report]) -> list[list[ContractVerdict]]:
     """Group the verdicts by contract and subject. Raise `UsageError` for different versions of a contract."""
     verdicts: dict[tuple[str, str], list[tuple[str, ContractVerdict]]] = {}
     for name, report in reports.items():
-        for verdict in report.contracts:
+        # Leave out the contracts that a merged report lacks: `_absent` adds those that all reports lack.
+        for verdict in (verdict for verdict in report.contracts if verdict.absent != ABSENT):
             verdicts.setdefault((verdict.contract.id, verdict.subject), []).append((name, verdict))
     for (first, one), *rest in verdicts.values():
         for name, other in rest:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from pv.contract.finding import Finding, Location, Severity
-from pv.contract.model import Contract, Gate
+from pv.contract.model import Contract, Equation, Gate, Harness
 from pv.engines.trial import TrialStatus
 from pv.errors import UsageError
 from pv.report.contract_line import line_cells
-from pv.results.evidence import DeviceInfo, MutationScore
+from pv.results.evidence import DeviceInfo, MutationScore, RunTrace
 from pv.results.outcome import Outcome, Selection
 from pv.results.saved.merge import NO_COMMIT, UNCOMPARED, merge, merge_verdicts, with_missing_claims
 from pv.results.verdict import ContractVerdict, Report, Shard, Status, decide
@@ -52,7 +52,12 @@ def test_a_contract_that_is_in_no_report_is_undecided_unless_partial() -> None:
     assert whole.exit_code == 2
     theirs = {"b.json": report(replace(passing("c"), subject="theirs"), passing("d"))}
     assert merge(theirs).contracts[0].absent, "the contract is not tried on its own subject"
+    assert [v.subject for v in merge(only | theirs).contracts] == ["", "theirs", ""]
     assert merge(only, partial=True).exit_code == 0
+    of_c_only = {"b.json": report(passing("c"), project={"c": "c.yaml"})}
+    assert [v.contract.id for v in merge(of_c_only | only).contracts] == ["d", "c"]
+    later = {"whole.json": whole, "b.json": report(passing("d"))}
+    assert merge(later).exit_code == 0, "a merged report is merged with the report that it lacked"
 
 
 def test_claims_of_a_contract_in_two_reports_make_it_complete() -> None:
@@ -111,6 +116,20 @@ def test_reports_of_different_trees_are_refused(one: dict[str, str], other: dict
         assert merge(reports).exit_code == 0
 
 
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        (({"commit": "aa"}, {"commit": "aa"}, {"commit": "bb"}), "one.json is of commit aa and other.json of bb"),
+        (({"commit": "a+", "edits": "1"}, {"commit": "a+"}, {"commit": "a+", "edits": "2"}), DIFFERENT),
+        (({"files": {"a.py": "1"}}, {}, {"files": {"a.py": "2"}}), "one.json and other.json are of different files"),
+    ],
+)
+def test_every_two_of_three_reports_are_compared(parts: tuple[dict[str, Any], ...], message: str) -> None:
+    names = ("one.json", "middle.json", "other.json")
+    with pytest.raises(UsageError, match=message):
+        merge({name: report(passing("c"), **part) for name, part in zip(names, parts, strict=True)})
+
+
 def test_the_whole_report_has_what_any_of_its_parts_has() -> None:
     finding = Finding(code="PV201", severity=Severity.NOTICE, location=HERE, message="m")
     parts = [
@@ -128,6 +147,8 @@ def test_the_whole_report_has_what_any_of_its_parts_has() -> None:
             "devices": {"cpu": DeviceInfo(name="M4", torch="2.1"), "cuda": DeviceInfo(name="H200")},
         }
     ]
+    parts[0] |= {"project": {"c": "c.yaml"}, "steps": (1,)}
+    parts[1] |= {"project": {"d": "d.yaml"}, "python": "3", "hypothesis": "7", "steps": (2,)}
     parts[0] |= {"findings": (finding,), "shards": (Shard(3, 3),), "notes": ("n",), "unmatched": ("x",)}
     parts[1] |= {
         "findings": (finding,),
@@ -141,7 +162,11 @@ def test_the_whole_report_has_what_any_of_its_parts_has() -> None:
     assert whole.devices == {"cpu": DeviceInfo(name="Zen and M4", torch="2.1"), "cuda": DeviceInfo(name="H200")}
     assert (whole.files, whole.project) == ({"a.py": "1", "b.py": "2"}, PROJECT)
     assert (whole.shards, whole.missing) == ((Shard(1, 3), Shard(3, 3)), (Shard(2, 3),))
-    assert whole.notes == ("the reports have different versions of pv: 0.1.0, 9", NO_COMMIT, "n")
+    differences = ("versions of pv: 0.1.0, 9", "versions of Python: 3.11.7, 3", "versions of Hypothesis: 6.0, 7")
+    assert whole.notes == (*(f"the reports have different {text}" for text in differences), NO_COMMIT, "n")
+    assert whole.steps == (1, 2)
+    seeds = {str(seed): report(passing("c"), commit="1", seed=seed) for seed in (3, 4)}
+    assert merge(seeds).notes == ("the reports have different seeds: 3, 4",)
     changed = {name: report(passing(name), commit="1+") for name in "cd"}
     assert merge(changed).notes == (UNCOMPARED,)
     assert merge({"c": changed["c"]}, partial=True).notes == ()
@@ -159,13 +184,32 @@ def test_the_whole_contract_has_what_any_of_its_parts_has() -> None:
     parts = [decided(claims=BOTH, falsifiers=frozenset({id_}), require=frozenset({"mps"})) for id_ in "FG"]
     finding = Finding(code="PV101", severity=Severity.ERROR, location=HERE, message="m")
     parts[1] = replace(parts[1], score=score, findings=(finding,), unclaimed_devices=("cuda",))
+    for n, id_ in enumerate("FG"):
+        own = replace(parts[n].contract, equations=(Equation(name=id_, location=HERE),))
+        parts[n] = replace(parts[n], contract=own, runs=(RunTrace(run="r", device=id_),))
     for whole in map(merge_verdicts, itertools.permutations(parts)):
+        assert {equation.name for equation in whole.contract.equations} == {"F", "G"}
+        assert sorted(run.device for run in whole.runs) == ["F", "G"]
         assert (whole.score, whole.findings, whole.unclaimed_devices) == (score, (finding,), ("cuda", "mps"))
         assert (whole.partial, whole.status, whole.untried) == (False, Status.FAIL, 1)
 
 
-def test_different_versions_of_a_contract_are_refused_by_name() -> None:
-    reports = {"a.json": report(passing("c")), "b.json": report(passing("c", "G"))}
+@pytest.mark.parametrize(
+    "clauses",
+    [
+        {"version": "2.0.0"},
+        {"falsifiers": (falsifier("G"),)},
+        {"harnesses": (Harness(id="H", rule="r", if_fails="i", location=HERE),)},
+        {"mutants": ()},
+        {"gate": Gate(falsifiers=frozenset({"F"}))},
+        {},
+    ],
+)
+def test_different_versions_of_a_contract_are_refused_by_name(clauses: dict[str, Any]) -> None:
+    first = passing("c")
+    definitions = first.definitions if clauses else {}
+    other = replace(first, contract=replace(first.contract, **clauses), definitions=definitions)
+    reports = {"a.json": report(first), "same.json": report(first), "b.json": report(other)}
     with pytest.raises(UsageError, match=r"a\.json and b\.json hold different versions of contract 'c'"):
         merge(reports)
 
@@ -193,8 +237,9 @@ def test_a_result_is_required_if_one_report_requires_it() -> None:
         assert [result.required for result in merge_verdicts(order).results] == [True, True]
 
 
-def test_a_result_that_was_not_tried_hides_no_record() -> None:
-    skipped = verdict(trial(TrialStatus.SKIPPED, device="cuda"), devices=("cuda",))
+@pytest.mark.parametrize("status", [TrialStatus.SKIPPED, TrialStatus.CANCELLED])
+def test_a_result_that_was_not_tried_hides_no_record(status: TrialStatus) -> None:
+    skipped = verdict(trial(status, device="cuda"), devices=("cuda",))
     for order in itertools.permutations((skipped, verdict(trial(), judged(), recorded=(recorded(),)))):
         assert [result.outcome for result in merge_verdicts(order).results] == [Outcome.HELD, Outcome.HELD]
 
@@ -224,6 +269,8 @@ def test_a_mutant_is_killed_only_if_every_report_that_claims_it_killed_it() -> N
 def test_a_missing_claim_counts_if_the_gate_requires_it(gate: Gate) -> None:
     status = Status.PASS if gate.falsifiers else Status.UNDECIDED
     part = decided(trial(), judged(), claims=BOTH, gate=gate, falsifiers=frozenset({"F"}))
+    scored = replace(part, contract=replace(part.contract, gate=replace(gate, mutation_score=0.5)))
+    assert merge_verdicts([scored, scored]).status is Status.PASS, "only a whole contract needs its score"
     whole = with_missing_claims(part, "lost")
     assert (whole.status, whole.partial) == (status, False)
     assert (whole.results[1].outcome, whole.results[1].reason) == (Outcome.UNDECIDED, "lost")
