@@ -59,6 +59,13 @@ def test_a_suite_needs_no_contract_of_the_project() -> None:
     assert ["OPT-GRAD-001", "held", "held"] in [line.split() for line in done.stdout.splitlines()]
 
 
+def test_subjects_of_one_module_share_no_runs(project: Project) -> None:
+    project("trainers")
+    subjects = ["--subject", "trainers:Right", "--subject", "trainers:Unclipped"]
+    done = run("compare", "training-loop", "--only", "TL-CLIP-001", *subjects)
+    assert ["tl-clip-001", "held", "falsified"] in [line.lower().split() for line in done.stdout.splitlines()]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [

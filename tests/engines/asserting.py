@@ -28,6 +28,10 @@ def changes(n=1.0):
     assert average.update(n) == n + 0.0
 
 
+def chained(low=0, value=5):
+    assert low <= value <= max(4, 3)
+
+
 def draws_twice():
     numbers = iter(range(9))
     assert next(numbers) == next(numbers)

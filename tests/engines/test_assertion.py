@@ -22,6 +22,11 @@ def test_nothing_is_shown_if_the_values_would_not_be_those_that_failed(name: str
     assert explanation(getattr(asserting, name)) == []
 
 
+def test_all_sides_of_a_chained_comparison_are_shown() -> None:
+    says = ["assert low <= value <= max(4, 3)", "  low = 0", "  value = 5", "  max(4, 3) = 4"]
+    assert explanation(asserting.chained) == says
+
+
 def test_value_that_changes_when_it_is_evaluated_again_is_not_shown() -> None:
     assert explanation(asserting.changes) == ["assert average.update(n) == n + 0.0", "  n + 0.0 = 1.0", "  n = 1.0"]
     lines = [line for line in explanation(asserting.draws_twice) if "next" in line]

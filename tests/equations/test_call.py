@@ -92,6 +92,7 @@ RETURNS = {
     "total / count": 2.5,
     "result.total": 10.0,
     "inner.values[1]": 6,
+    "inner.values[-1]": 7,
     "inner.values[0] + total * 2": 25.0,
     "total - count, count": (6.0, 4.0),
 }
@@ -100,7 +101,9 @@ RETURNS = {
 @pytest.mark.parametrize("text", RETURNS)
 def test_returns_is_computed_from_the_returned_object(text) -> None:
     expected = RETURNS[text]
-    result = 7.0 if text == "result" else SimpleNamespace(total=10.0, count=4.0, inner=SimpleNamespace(values=(5, 6)))
+    result = (
+        7.0 if text == "result" else SimpleNamespace(total=10.0, count=4.0, inner=SimpleNamespace(values=(5, 6, 7)))
+    )
     tree = parse_returns(text, len(expected) if isinstance(expected, tuple) else 1)
     assert evaluate_returns(tree, result, {}) == expected
 

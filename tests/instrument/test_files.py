@@ -99,6 +99,7 @@ def test_imports_and_finders_look_for_names_and_list_no_folder(root: Path) -> No
 
 def test_folder_is_listed_by_code_and_by_a_search_for_packages(root: Path) -> None:
     assert ran(root, 'os.listdir("data")')[1:3] == [["data"], []]
+    assert ran(root, "os.listdir()")[1:3] == [["."], []]
     code = "from importlib.metadata import entry_points\nentry_points()"
     assert ran(root, code)[1:3] == [[], ["."]]
 

@@ -194,9 +194,10 @@ def skips(original, n):
 
 
 def test_a_mutant_is_planted_for_claims_that_are_no_tests_of_pytest(folder: Path) -> None:
+    (folder / "contracts/tiny.yaml").rename(folder / "contracts/tiny.yml")
     done = run_pytest("contracts", "--pv-mutant", "tripled", "-rA")
-    assert "FAILED contracts/tiny.yaml::T-EQUATION-cpu" in done.stdout
-    assert "FAILED contracts/tiny.yaml::T-OTHER-cpu" in done.stdout
+    assert "FAILED contracts/tiny.yml::T-EQUATION-cpu" in done.stdout
+    assert "FAILED contracts/tiny.yml::T-OTHER-cpu" in done.stdout
 
 
 def test_a_mutant_that_could_not_be_judged_fails_as_in_a_validation(folder: Path) -> None:

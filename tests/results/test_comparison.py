@@ -8,11 +8,13 @@ from pv.contract.finding import Finding, Severity
 from pv.engines.trial import TrialStatus
 from pv.report.matrix import render
 from pv.results.comparison import Column, Comparison
+from pv.results.outcome import Outcome
 from tests.report.handmade import PLAIN
 from tests.results.handmade import BOTH, FOUND, HERE, contract, decided, falsifier, judged, trial
 
 STATUS = {
     "held": TrialStatus.HELD,
+    "proved": TrialStatus.HELD,
     "refuted": TrialStatus.REFUTED,
     "broken": TrialStatus.ERROR,
     "skipped": TrialStatus.SKIPPED,
@@ -26,6 +28,8 @@ def column(state: str, *, is_own: bool = False) -> Column:
         return Column(name=state, target=state, own=is_own, missing="not installed")
     verdict = decided(trial(STATUS.get(state, TrialStatus.HELD), counterexample=FOUND, detail=state), judged())
     verdict = replace(verdict, findings=(LINTED,) if state == "linted" else ())
+    if state == "proved":
+        verdict = replace(verdict, results=tuple(replace(r, outcome=Outcome.PROVED) for r in verdict.results))
     refusals = PLAIN.findings if state == "refused" else ()
     return Column(name=state, target=state, own=is_own, report=replace(PLAIN, contracts=(verdict,), findings=refusals))
 
@@ -34,6 +38,7 @@ def column(state: str, *, is_own: bool = False) -> Column:
     ("subject", "peer", "code"),
     [
         ("held", "held", 0),
+        ("proved", "proved", 0),
         ("held", "refuted", 0),
         ("held", "skipped", 0),
         ("held", "missing", 0),

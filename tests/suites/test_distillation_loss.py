@@ -79,6 +79,11 @@ def attached(student: Tensor, teacher: Tensor) -> Tensor:
     return kl(teacher.log_softmax(-1), student.log_softmax(-1)).sum(-1).mean()
 
 
+def overflowing(student: Tensor, teacher: Tensor) -> Tensor:
+    """Overflow for large logits in float16 alone."""
+    return kl(*((logits * 100 / 100).log_softmax(-1) for logits in (teacher.detach(), student))).sum(-1).mean()
+
+
 @pytest.mark.parametrize(
     ("make", "claim", "message"),
     [
@@ -92,6 +97,7 @@ def attached(student: Tensor, teacher: Tensor) -> Tensor:
         (loss(axis=1), "DKL-VALUE-001", "the softmax over positions"),
         (loss(lambda p, q: -p.exp() * q), "DKL-ZERO-001", "the cross-entropy, without the teacher's entropy"),
         (loss(lambda p, q: p.exp() * (p.exp().log() - q.exp().log())), "DKL-LARGE-001", "the loss is nan"),
+        (overflowing, "DKL-LARGE-001", "the loss is nan"),
         (attached, "DKL-TEACHER-001", "detach them"),
         (masked(lambda rows, mask: (rows * mask).mean()), "DKL-MASK-001", r"it is 1/\(B\*L/N\) times that"),
         (masked(lambda rows, mask: rows.mean()), "DKL-MASK-001", "it is the loss of every position"),
