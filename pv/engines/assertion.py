@@ -87,11 +87,15 @@ def _describe_largest_difference(left: object, right: object) -> str:
 
 
 def _repeated_values(seen: Iterable[tuple[str, str]]) -> list[str]:
-    """Return a line for each expression that had the same value in every evaluation."""
+    """Return a line for each expression that had the same value in every evaluation; none for a literal such as -1."""
     values: dict[str, set[str]] = {}
     for part, value in seen:
         values.setdefault(part, set()).add(value)
-    return [f"  {part} = {cut(texts.pop(), MAX_VALUE)}" for part, texts in values.items() if len(texts) == 1]
+    return [
+        f"  {part} = {cut(*texts, MAX_VALUE)}"
+        for part, texts in values.items()
+        if len(texts) == 1 and part not in texts
+    ]
 
 
 def _condition(frame: FrameType, line: int) -> ast.expr | None:
