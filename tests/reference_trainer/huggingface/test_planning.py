@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from falsifiers.planning.falsify_planning import Measured
+from falsifiers.planning.falsify_planning import MemoryRecorder
 from reference_trainer import Lines, Settings, distill
 from reference_trainer.config.sources import gather, recipes
 from reference_trainer.pipeline.planning import plan, plan_lines
@@ -25,7 +25,7 @@ from tests.reference_trainer.huggingface.small_models import settings, transform
     ids=["adapter", "packed", "masters"],
 )
 def test_plan_has_bytes_steps_and_tokens_of_the_run(place: Path, tmp_path: Path, chosen: dict[str, Any]) -> None:
-    usual, measured = settings(place, tmp_path / "out", save_every=0, **chosen), Measured()
+    usual, measured = settings(place, tmp_path / "out", save_every=0, **chosen), MemoryRecorder()
     planned = plan(usual)
     result = distill(usual, callbacks=[measured], lines=Lines(io.StringIO()))
     buffers = sum(buffer.nbytes for buffer in result.student.buffers())
