@@ -233,12 +233,17 @@ def describe_saves(observer: Observer) -> None:
     # Parameters of equal shape cannot be distinguished, so only the number of tensors of every shape is compared.
     lacking = optimized - saved_shapes
     # Weights may be saved in other shapes, such as a matrix of queries, keys and values in three parts. So add no event
-    # if saved tensors with shapes that no module has contain at least as many elements as the lacking parameters.
+    # in two cases. In the first, saved tensors with shapes that no module has contain at least as many elements as the
+    # lacking parameters. In the second, the parts have the shape of a parameter, but one save has more tensors of this
+    # shape than the optimizer has parameters: enough to form each lacking parameter.
     shapes = {tuple(t.shape) for module in list(observer.models) for t in (*module.parameters(), *module.buffers())}
     floats: Counter[tuple[int, ...]] = sum((saved.floats for saved in saves), Counter())
     shapes.update(optimized)
     converted = sum(math.prod(shape) * count for shape, count in floats.items() if shape not in shapes)
     if lacking and converted >= sum(math.prod(shape) * count for shape, count in lacking.items()):
+        return
+    surplus = [saved.floats - optimized for saved in saves]
+    if lacking and all(any(_may_be_parts(extra, shape) for extra in surplus) for shape in lacking):
         return
     places = set().union(*(saved.places for saved in saves))
     names = observer.names()
@@ -250,6 +255,13 @@ def describe_saves(observer: Observer) -> None:
         shapes=[list(shape) for shape in lacking][:6],
         names=[names.get(id(p), f"a parameter of shape {list(p.shape)}") for p in lost][:6],
     )
+
+
+def _may_be_parts(tensors: Counter[tuple[int, ...]], shape: tuple[int, ...]) -> bool:
+    """Return whether two or more tensors of one shape have together as many elements as a tensor of `shape`."""
+    size = math.prod(shape)
+    parts = ((math.prod(part), count) for part, count in tensors.items())
+    return any(0 < 2 * part <= size <= part * count and size % part == 0 for part, count in parts)
 
 
 def _common_prefix(tensors: dict[str, Tensor], state: Mapping[str, object]) -> tuple[str, int]:
