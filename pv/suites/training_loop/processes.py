@@ -358,10 +358,7 @@ def _kill() -> None:
 
 
 def _is_below(prefix: str, event: str, arguments: tuple[Any, ...]) -> bool:
-    """Return whether an audit event changes a path that starts with a prefix.
-
-    Only the first argument of the event is checked, not the second path of a rename or a link.
-    """
+    """Return whether an audit event changes a path that starts with a prefix."""
     path = arguments[0]
     if isinstance(path, int) or not os.fsdecode(path).startswith(prefix):
         return False
