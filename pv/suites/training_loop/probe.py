@@ -31,9 +31,9 @@ class Probe(nn.Module):
         silent: Whether forwards are not recorded. The oracle's copy of the model is silent.
         tied: Whether embedding and head share their weights.
         broken: The forwards in eval mode that return NaN, by their number from 0.
-        overflows: The forwards in training mode whose gradient is infinite, by their number from 0.
-        not_finite: The forwards in training mode whose loss is not finite, by their number from 0, with the loss: NaN
-            or infinity.
+        overflows: The forwards in training mode with gradients whose gradient is infinite, by their number from 0.
+        not_finite: The forwards in training mode with gradients whose loss is not finite, by their number from 0, with
+            the loss: NaN or infinity.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Probe(nn.Module):
         # A separate generator, since the global generator belongs to the trainer.
         generator = torch.Generator().manual_seed(12345)
         self.silent, self.broken, self.overflows, self.not_finite = silent, broken, overflows, not_finite or {}
-        # The numbers of forwards in eval mode and in training mode so far.
+        # The numbers of forwards in eval mode, and in training mode with gradients, so far.
         self.eval_forwards = self.train_forwards = 0
         self.embed = nn.Embedding(VOCABULARY, WIDTH, dtype=torch.float64)
         self.head = nn.Linear(WIDTH, VOCABULARY, dtype=torch.float64)
@@ -85,7 +85,10 @@ class Probe(nn.Module):
         hidden.register_hook(lambda gradient: recorder().note_gradient(gradient * factor))
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        """Return logits [B, T, V] of token ids [B, T]. A mask is recorded, but has no effect on the logits."""
+        """Return logits [B, T, V] of token ids [B, T]. In training mode, a mask is recorded.
+
+        A mask has no effect on the logits.
+        """
         if self.training and not self.silent:
             recorder().note_mask(input_ids, attention_mask)
         logits: Tensor = self.head(self.hidden(input_ids))
@@ -127,7 +130,7 @@ def token_loss(logits: Tensor, labels: Tensor, reduction: str = "mean", smoothin
 class Step:
     """An optimizer step as the optimizer saw it."""
 
-    # The names of the examples of each forward in training mode since the last step.
+    # The names of the examples of each forward in training mode with gradients since the last step.
     batches: tuple[tuple[int, ...], ...]
     # The number of positions of a row in each forward of `batches`.
     widths: tuple[int, ...]
@@ -146,12 +149,13 @@ class Step:
     weights: Mapping[str, Tensor]
     # The state of the optimizer after the step, by `parameter.key`.
     state: Mapping[str, Tensor]
-    # A digest of the state of the default generator before the first forward of `batches`; "" if there is no forward.
+    # A digest of the state of the default generator before the first forward of `batches`. If `batches` is empty:
+    # before the last forward in training mode without gradients since the last step; "" if there was none.
     random_digest: str
 
     @property
     def rate(self) -> float:
-        """The learning rate of the first parameter."""
+        """The learning rate of the first parameter that the optimizer holds."""
         return next(iter(self.rates.values()))
 
     @property

@@ -83,7 +83,8 @@ class _Clock:
     def tick(self, *_: object) -> None:
         """Count an interval, and raise `_Stop` if the run is over a limit.
 
-        Every later tick raises `_Stop` again, since the trainer may catch the exception.
+        Beyond the limit of the total time, every later tick raises `_Stop` again, since the trainer may catch the
+        exception. Beyond `STUCK_S`, later ticks do so until the next forward.
         """
         count = self._forwards()
         self._total_s += self.interval
@@ -202,15 +203,15 @@ class Run:
     steps: tuple[Step, ...]
     # For each forward in eval mode, the names of its examples.
     evaluated: tuple[tuple[int, ...], ...]
-    # The number of forwards in eval mode before the first one in training mode.
+    # The number of forwards in eval mode before the first step and the first forward in training mode with gradients.
     initial_evaluations: int
     # The names in each forward in eval mode while gradients were enabled.
     eval_with_grad: tuple[tuple[int, ...], ...]
     # The names in each forward in training mode while gradients were disabled.
     train_without_grad: tuple[tuple[int, ...], ...]
-    # The names in each forward in training mode that no step followed.
+    # The names in each forward in training mode with gradients that no step followed.
     leftover: tuple[tuple[int, ...], ...]
-    # The rows of forwards in training mode that were called with a mask.
+    # The rows of forwards in training mode that were called with a mask [B, T] of zeros and ones, not only zeros.
     masked: tuple[MaskedRow, ...]
     # The largest number of tokens of a row in training mode.
     width: int
@@ -285,7 +286,8 @@ def observe(trainer: Trainer, job: Job) -> Run:
     """Run a job from an arbitrary random state, since a reproducible trainer must set all seeds itself.
 
     Raises:
-        SkipTest: The adapter ignores a setting of the job, the run does not end, or no steps are observed.
+        SkipTest: The adapter ignores a setting of the job, the run does not end, or the weights change although no step
+            of an optimizer of torch is observed.
         TypeError: The adapter returns no report.
     """
     # A different seed before every run: a trainer that does not seed itself gives different runs.

@@ -70,8 +70,9 @@ def setting_of(name: str, annotation: str = "") -> str:
 
     Args:
         name: The name of the parameter.
-        annotation: The annotation of the parameter as text. `decay: float` is the weight decay, `decay: bool` turns the
-            schedule of the rate on, and `optimizer: str` names a kind of optimizer.
+        annotation: The annotation of the parameter as text. `decay: float` is the weight decay, `decay` with another
+            annotation, or without one, turns the schedule of the rate on, and `optimizer: str` names a kind of
+            optimizer.
 
     Returns:
         The setting; "" if the name is not usual for any setting.
@@ -108,7 +109,8 @@ def divides_by_warmup(tree: ast.AST) -> bool:
 
     1. a condition in the function that contains the warm-up;
     2. an assignment in the function that sets the warm-up to the result of a call, such as `max(1, warmup)`;
-    3. a condition anywhere in the module that tests the truth of the warm-up or compares it with a number.
+    3. a condition anywhere in the module that tests the truth of the warm-up, without `not`, or compares it with a
+       constant on the right.
 
     Args:
         tree: The syntax tree of the module.
@@ -118,7 +120,7 @@ def divides_by_warmup(tree: ast.AST) -> bool:
 
 
 def _conditions(tree: ast.AST) -> Iterator[ast.expr]:
-    """Yield the conditions in a tree: tests of statements and comprehensions, and every `and` and `or`."""
+    """Yield the conditions in a tree: tests of statements, `if` expressions and comprehensions, and `and` and `or`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.If | ast.IfExp | ast.While | ast.Assert):
             yield node.test
@@ -129,7 +131,10 @@ def _conditions(tree: ast.AST) -> Iterator[ast.expr]:
 
 
 def _tested_expressions(test: ast.expr) -> Iterator[ast.expr]:
-    """Yield the expressions whose truth a condition tests, and the expressions that it compares with a constant."""
+    """Yield the expressions whose truth a condition tests, and those that it compares with a constant on the right.
+
+    The operand of `not` is not yielded.
+    """
     yield from test.values if isinstance(test, ast.BoolOp) else [test]
     for node in ast.walk(test):
         if isinstance(node, ast.Compare) and isinstance(node.comparators[-1], ast.Constant):

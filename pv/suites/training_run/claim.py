@@ -75,7 +75,8 @@ class Claim:
 
     Attributes:
         function: Checks a run, and writes counts and findings into the record.
-        not_reached: The reason that is reported if the claim has checked nothing, such as "no gradient was clipped".
+        not_reached: The reason that is reported if the claim has checked nothing in a run with steps and the record has
+            no other reason, such as "no gradient was clipped".
         premises: The ids of claims. If one of them is falsified, it explains the findings of this claim, which are then
             not shown.
     """
@@ -86,7 +87,7 @@ class Claim:
 
 
 CLAIMS: dict[str, Claim] = {}
-"""The claims by their ids in the contract, in its order."""
+"""The claims by their ids in the contract, in the order in which they are registered."""
 
 
 def claim(
@@ -102,7 +103,7 @@ def claim(
 
 
 def judge(run: Run, *identifiers: str) -> dict[str, Record]:
-    """Return the record of every claim, by id, in the order of the contract.
+    """Return the record of every claim, by id, in the order of `CLAIMS`.
 
     Args:
         run: The run to judge.

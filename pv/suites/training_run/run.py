@@ -64,7 +64,8 @@ class Pass:
         losses: The losses whose gradient the pass computed.
         forwards: Positions of the forwards whose outputs got a gradient.
         pulls: By position of a forward: the sum of the gradient of its output, in a process with several optimizers.
-        input: Identifies the inputs of the last forward before the pass; "" if they are not known.
+        input: Identifies the inputs of the last forward with gradients before the pass; "" if there was none since the
+            previous pass that reached an optimizer.
         loader: The loader of these inputs; None if it is not known.
         is_sampled: Whether losses and logits were recorded; see `--sample`.
     """
@@ -199,7 +200,8 @@ class Process:
     def averages_gradients(self) -> bool:
         """Return whether gradients are reduced over ranks, other than by DistributedDataParallel.
 
-        This is assumed if, before every step, at least as many elements are reduced as the parameters have.
+        This is assumed if, before every step with a backward pass, at least as many elements are reduced as the
+        parameters have.
         """
         events = [window.event for windows in self.windows.values() for window in windows if window.passes]
         return bool(events) and all(0 < e.get("elements", 0) <= e.get("reduced", 0) for e in events)
@@ -272,7 +274,9 @@ class Comparison:
         kind: "cut" for a run that was interrupted after a step; "save" for an interruption inside a save; "extended"
             for a run that was resumed after its end; "against" for the run of another command.
         uncut: The uninterrupted run.
-        repeat: A repetition of the uninterrupted run, or None. Facts that differ between both runs depend on chance.
+        repeat: A repetition of the uninterrupted run, which has no processes if there are no traces of it; None if
+            `uncut` is a separate run of the length of an extended run. Facts that differ between both runs depend on
+            chance.
         parts: The run up to the interruption, then its continuations; or the run of the other command.
         status: The exit status of the last part.
     """

@@ -343,7 +343,8 @@ class _Run:
         """End a training epoch: add the records of workers, the rows, and the end of the pass."""
         stream = self.plan.stream
         self.add("averaged_model", equal=True, statistics=2, at="t.py:8")
-        # Two workers with states of generators that differ, and change with the first batch.
+        # Two workers whose generators have different states. The state of `random` changes with every batch, the state
+        # of `numpy.random` never.
         for worker in range(2):
             for batch in range(4):
                 states = {"random": 1000 * index + 100 * worker + batch, "numpy.random": 7 + worker}
@@ -595,7 +596,7 @@ def attack(
 ) -> None:
     """Assert that a claim accepts a correct run and detects an edit of its trace.
 
-    Other claims are not judged, so that only mutants of code that this claim executes are tried on the attack.
+    Only the claim and its premises are judged, so that only mutants of code that they execute are tried on the attack.
 
     Args:
         subject: The module `pv.suites.training_run.claims`; its `judge` and `run_of` are called.
@@ -607,7 +608,8 @@ def attack(
         in_game: Edit the trace of `game`, not of the planned run.
 
     Raises:
-        AssertionError: The claim has a finding about the correct run, or none about the edited run.
+        AssertionError: The claim or one of its premises has a finding about the correct run, or the claim has no
+            finding of the required kind about the edited run.
     """
 
     def build() -> list[Events]:  # built again for every use, since a deep copy takes longer

@@ -56,7 +56,8 @@ def _copy(events: Events) -> Events:
 
 def _interrupt(events: Events, saved: int, killed: int) -> tuple[Events, Events]:
     """Return the traces of a run saved after step `saved` and killed after step `killed`, and of its continuation."""
-    # The last event of a step is the advance of scheduler 3.
+    # The traces are cut after the advance of scheduler 3. The report of the step follows it, and so belongs to the
+    # continuation.
     ends = [i for i, event in enumerate(events) if event.get("scheduler") == 3 and event["event"] == "schedule"]
     save = {
         "parts": ["model", "optimizer", "scaler", "scheduler"],

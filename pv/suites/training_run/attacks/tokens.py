@@ -48,7 +48,7 @@ def falsify_padding_is_not_scored(subject: ModuleType, plan: Plan, real: int, in
     Args:
         subject: The claims.
         plan: The correct run.
-        real: Number of real tokens with the label of the padding.
+        real: Number of real tokens with the label of the padding, in a batch of the classifier.
         in_text: Whether the model is a language model, whose texts do not contain the padding token.
     """
 

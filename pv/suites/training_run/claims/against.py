@@ -60,7 +60,8 @@ def steps_make_the_same_updates(run: Run, record: Record) -> None:
     """The norm of the gradient of a step differs between the commands, with the same weights and rows.
 
     The claim is not judged with dropout or batch normalization, whose results depend on the division of rows into
-    batches. Rows that are padded to another length, or cropped at random, count as different rows.
+    batches, or if the norms differ between two runs of the first command. Rows that are padded to another length, or
+    cropped at random, count as different rows.
     """
     for comparison, first, repeat, second in _comparisons(run):
         has_layers = any(

@@ -19,8 +19,8 @@ def averages_follow_the_step(run: Run, record: Record) -> None:
     several optimizers, the finding is only a hint. The finding is also a hint if the average computes targets in most
     steps, since a target may be one step late.
 
-    The claim is also refuted if an AveragedModel is evaluated after the training and still has the weights that the
-    model had before its first step.
+    The claim is also refuted if, in a run that ended by itself, an AveragedModel is evaluated after at least five steps
+    and was never updated: it still has the weights that the model had before its first step.
     """
     for process in run.processes:
         _judge_updates(run, process, record)

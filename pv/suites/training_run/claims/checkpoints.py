@@ -381,8 +381,8 @@ def model_runs_with_loaded_weights(run: Run, record: Record) -> None:
 
     This is a hint. Two kinds of changes falsify the claim:
 
-    1. In at least two tensors, a block at the end is 0 and all other elements are unchanged. Pruning leaves zeros
-       everywhere, and an embedding with unused rows is only one tensor.
+    1. In at least two tensors, a block at the end is 0 and nearly all other elements are unchanged. Pruning leaves
+       zeros everywhere, and an embedding with unused rows is only one tensor.
     2. The values of all tensors are unrelated to the loaded ones. Layers that are initialized again on purpose are only
        a part of the model, averages and small perturbations correlate with the loaded values, and weights that are
        loaded repeatedly (evolution strategies) are perturbed on purpose. Pruned weights that are initialized again

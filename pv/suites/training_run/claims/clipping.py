@@ -17,14 +17,14 @@ def clipping_comes_last(run: Run, record: Record) -> None:
     """A gradient is clipped too early or too late to have an effect on its step.
 
     1. The gradient is clipped, and a later backward pass of the same step adds to it.
-    2. The gradient is clipped after the step that used it and cleared before the next step, and no other clipping has
-       an effect.
+    2. The gradient is clipped after the step that used it and cleared before the next step, and no clipping of the
+       optimizer comes between the last backward pass of a step and the step.
 
     A limit above the norm, which only measures the norm, is no fault. An early clipping is no fault if another one
     comes after the last backward pass, unless the gradient is clipped after every pass. At least two steps must show
     the fault, since a single one may be the last step of an epoch. In the first case, the finding is a hint if the
     passes are at several lines: the gradient of one loss may be limited before another loss is added. In the second
-    case, the finding is a hint if no norm of the run exceeds the limit.
+    case, the finding is a hint if fewer than two of these clippings change the gradient.
     """
     for _process, _optimizer, windows in windows_of(run):
         wrong: list[tuple[Window, Event]] = []
@@ -176,7 +176,8 @@ def clipping_covers_parameters(run: Run, record: Record) -> None:
 def _unclipped_optimizer(process: Process, clip: Event) -> int | None:
     """Return the optimizer that takes the next step after a clipping, if its gradients are never clipped.
 
-    Return None otherwise, or if the next step of an optimizer whose gradients are clipped uses these gradients.
+    Return None otherwise, if no optimizer holds the clipped parameters, if the optimizer has a backward pass between
+    the clipping and its step, or if the next step of an optimizer whose gradients are clipped uses these gradients.
     """
     following = [(w.n, number, w) for number, windows in process.windows.items() for w in windows if w.n > clip["n"]]
     if not following or not clip["held"]:

@@ -29,7 +29,7 @@ class LoaderPass:
         loader: The `loader` event of the loader.
         end: The event of the end of a whole pass; None for another pass.
         left: The event of a pass that was left before its end, which is recorded when the next pass begins.
-        workers: The events of the batches that workers have fetched.
+        workers: The events of workers: one before the first batch of a worker, and one after each recorded batch.
     """
 
     begin: Event
@@ -114,8 +114,9 @@ def training_loaders(process: Process) -> set[int]:
 def restarts(process: Process, windows: list[Window]) -> list[int]:
     """Return the positions at which the weights of an optimizer may have been reset.
 
-    These are the positions of loads of weights that do not come from the trained model, and of backward passes before
-    which parameters were written more often than between other steps.
+    These are the positions of loads into a trained model of states that were not taken from a model, or were taken
+    before the first step, and of backward passes before which parameters were written more often than between other
+    steps.
 
     Args:
         process: The process.
@@ -142,8 +143,9 @@ def epochs_have_different_orders(run: Run, record: Record) -> None:
     reset the weights; and two loaders that are read in parallel in the same order, so overlapping passes are left out.
 
     If a pass without training has the same order, this may be the order of stored results, such as the outputs of a
-    teacher, and the finding is a hint. The order of a sampler that is not random may be intended, and is a hint. A
-    user-defined sampler counts as random if it draws a permutation in every pass, or has `set_epoch`.
+    teacher, and the finding is a hint, unless the cause is a constant epoch of a sampler with `set_epoch`. The order of
+    a sampler that is not random may be intended, and is a hint. A user-defined sampler counts as random if it draws a
+    permutation in every pass, or has `set_epoch`.
     """
     for process in run.processes:
         history = history_of(process)
@@ -172,11 +174,11 @@ def _trainings(process: Process, history: LoaderHistory) -> list[list[LoaderPass
 
 
 def _compare_orders(group: list[LoaderPass], untrained: list[LoaderPass], record: Record) -> None:
-    """Compare the orders of the whole passes of one loader.
+    """Compare the orders of the whole passes over one loader, or over loaders of the same rows.
 
     Args:
         group: The passes that one optimizer has used.
-        untrained: The passes over the loader that no optimizer has used.
+        untrained: The passes over the loader of the first pass of `group` that no optimizer has used.
         record: The record of the claim.
     """
     whole = [(p, p.end) for p in group if p.end is not None and p.end["rows"] >= 10 and p.end["batches"] >= 2]
@@ -212,7 +214,7 @@ def _compare_orders(group: list[LoaderPass], untrained: list[LoaderPass], record
 
 
 def _members(loader: Event) -> int | None:
-    """Return the examples of the base data set that a loader can read, as the bits of an integer."""
+    """Return the examples of the base data set that a loader can read, as the bits of an integer; None if unknown."""
     if loader["readable"] is None or not loader["base_examples"]:
         return None
     if loader["readable"] == "all":
@@ -231,7 +233,10 @@ class Overlap:
     is_from_earlier_fold: bool
     """Whether an earlier training at the same line has read some evaluated examples, and the last training none."""
     copies: int = 0
-    """Number of evaluated rows that equal training rows at other indices; 0 if fewer than a fifth."""
+    """Number of different training rows that equal evaluated rows, if no index is common.
+
+    It is 0 if it is at most a fifth of the evaluated rows, if these are fewer than 8, or if indices are not known.
+    """
     is_in_every_source: bool
     """Whether all earlier trainings have read all evaluated examples."""
 
@@ -355,7 +360,7 @@ def _overlap(history: LoaderHistory, evaluated: Event, sources: list[Event], cur
         current: The last of these loaders.
 
     Returns:
-        The result; None if the examples are not known.
+        The result; None if the examples are not known, or if fewer than 8 rows can be compared.
     """
     same = [s for s in sources if s["base"] == evaluated["base"] and _members(s) is not None]
     members_evaluated = _members(evaluated)
@@ -426,7 +431,8 @@ def _judge_overlap(
         loader: The loader of the evaluation.
         overlap: The result of the comparison.
         is_alone: Whether all other evaluations of the model have examples that were trained on.
-        is_measured: Whether the evaluation computes a mean or a sum of losses, or has no loss and is the only one.
+        is_measured: Whether the evaluation computes a mean or a sum of losses; or it has no loss, and no other
+            evaluation may have examples that were not trained on.
         trains: The numbers of the loaders that the model was trained on.
         history: The loaders of the process.
         record: The record of the claim.
@@ -650,7 +656,7 @@ def batches_have_several_labels(run: Run, record: Record) -> None:
     This is a hint, since the data may be a time series. The claim is falsified if all of these hold:
 
     - The same examples are read in several whole passes, by torch's sequential sampler, from a data set with a length.
-    - Each pass has several steps.
+    - The pass has at least half as many steps as batches.
     - The labels are the targets of a cross-entropy with one label per row, and there are at least three.
     - No probe shows that an output depends on other rows of the batch, as where the rows are steps of one sequence.
 
@@ -814,7 +820,8 @@ def evaluated_inputs_have_the_scale_of_the_training(run: Run, record: Record) ->
 
     A script may evaluate inputs of another distribution on purpose, and add noise in the training. Therefore all
     evaluations with a loss must have raw inputs, and mean and standard deviation must be equal in training and
-    evaluation after both are scaled to the range 0 to 1. Other differences are hints.
+    evaluation after both are scaled to the range 0 to 1. Other differences are hints if they are large: more than 4
+    standard deviations between the means, or a factor of more than 4 between the standard deviations.
     """
     for process in run.processes:
         models = {forward["model"] for forward, _ in process.training_forwards}

@@ -100,9 +100,9 @@ def gradients_arrive(run: Run, record: Record) -> None:
     The script must have cleared the gradients between the backward pass and the step: otherwise, they may be 0 because
     the loss is 0.
 
-    Or no parameter of an optimizer ever has a gradient, although a backward pass precedes each of its steps, and no
-    other optimizer takes a step. The parameters belong to models that run, and keep their values, which rules out
-    updates by hand beside an optimizer that only serves the schedule.
+    Or no parameter of an optimizer ever has a gradient, although there are backward passes between all of its steps,
+    and no other optimizer takes a step between its first and its last step. The parameters belong to models that run,
+    and keep their values, which rules out updates by hand beside an optimizer that only serves the schedule.
     """
     for process, optimizer, windows in windows_of(run):
         last, arrived, lost = -1, 0, []

@@ -27,6 +27,8 @@ LINEAR = ("Addmm", "Mm", "Bmm", "Linear", "UnsafeView")
 def inputs_are_logits(run: Run, record: Record) -> None:
     """A cross-entropy gets the output of a softmax, a sigmoid or a ReLU as its logits.
 
+    A `log_softmax` of a softmax, or a sigmoid of a sigmoid, outside of a cross-entropy falsifies the claim as well.
+
     The `grad_fn` of the input shows its last operation. No correct program computes the softmax of a softmax: with
     inputs between 0 and 1, the loss cannot approach 0. After a ReLU, a class whose score is below 0 gets no gradient,
     not even where it is the label. A network that pools its scores after the ReLU, as SqueezeNet does, has another last

@@ -83,10 +83,12 @@ def evaluated_in_eval_mode(run: Run, record: Record) -> None:
     The evaluation is a whole pass over data that is never trained on, or a separate block of forwards between steps.
     In these cases training mode may be intended, and the finding is at most a hint:
 
-    - MC dropout calls the model several times for one input, and keeps normalization in eval mode.
+    - MC dropout calls the model several times for one input, or puts only its dropout layers into training mode.
     - A GAN is tested with the statistics of its batches. Optimizers of different models alternate in a GAN.
-    - The script has called train() since the last training.
-    - The model computes labels for its own training: a loader that is constructed after the pass is trained on.
+    - The script has called train() since the last training. Without normalization layers, a call that ends an
+      evaluation in eval mode does not count.
+    - The model computes labels for its own training: the pass has no loss, and a loader that is constructed after the
+      first evaluation in training mode is trained on.
     - The pass computes new statistics of batch normalization (for a target domain, or an average of weights), which an
       evaluation in eval mode uses. A pass without a loss or dropout is therefore judged only if the model has no
       evaluation in eval mode.
@@ -94,8 +96,8 @@ def evaluated_in_eval_mode(run: Run, record: Record) -> None:
       gradients: the next step trains on the same inputs, at least two of them.
     - Without a loader, the evaluation may compute the losses of candidates, to select what is trained on next. Such
       evaluations are judged only if they are at least three steps apart, on inputs that are never trained on, of a
-      model with dropout that is never put into eval mode; and only in blocks of two or more forwards with a mean loss,
-      or in three or more blocks with the same inputs.
+      model with dropout that is never put into eval mode; and only in blocks of two or more forwards with a loss that
+      has a reduction, or in three or more blocks with the same inputs.
     """
     for process in run.processes:
         trained = {forward["model"] for forward, _ in process.training_forwards}
@@ -207,7 +209,7 @@ def _forwards_of_cached_gradients(process: Process) -> set[int]:
 
 
 def _partners(process: Process, model: int) -> set[int]:
-    """Return the models that the same steps train, in training mode, together with a model."""
+    """Return the models that the same optimizers train, in training mode, together with a model."""
     users: dict[int, set[int]] = defaultdict(set)
     for forward, _ in process.training_forwards:
         if forward["training_layers"] and not forward["eval_layers"]:
@@ -278,8 +280,9 @@ def eval_mode_reaches_every_layer(run: Run, record: Record) -> None:
     The cause is a dropout function that is called without `training` (its default is True), attention with a rate that
     does not depend on the mode, or a layer in a Python list, which eval() does not reach.
 
-    Two cases may be intended, and are hints: MC dropout, which passes training=True, or calls the model several times
-    for one input; and noise on the input itself, or a mask that is drawn by dropout of a constant.
+    Three cases may be intended, and are hints: MC dropout, which passes training=True, or calls the model several times
+    for one input; noise on the input itself, or a mask that is drawn by dropout of a constant; and a process in which
+    optimizers of different models alternate, as in a GAN.
     """
     for process in run.processes:
         steps = sorted(forward["n"] for forward, _ in process.training_forwards)
@@ -317,8 +320,9 @@ def frozen_statistics_stay(run: Run, record: Record) -> None:
 
     1. The script puts the part into eval mode by a separate call, and a later call on an enclosing module undoes this,
        before any forward or after other parts were trained while the part was in eval mode.
-    2. No call of train() has ever reached the part, so the part is in the initial mode of modules. Nothing
-       trainable comes before the part in the model, and the model is evaluated with the changed statistics.
+    2. No call of train(), and no separate call of eval(), has ever reached the part, so the part is in the initial mode
+       of modules. Nothing trainable comes before the part in the model, and the model is evaluated with the changed
+       statistics.
     """
     for process in run.processes:
         ends = {(event["model"], event["part"]): event for event in process.of("frozen_statistics")}
@@ -380,9 +384,10 @@ def frozen_statistics_stay(run: Run, record: Record) -> None:
 def fixed_networks_are_in_eval_mode(run: Run, record: Record) -> None:
     """A network that is not trained, or no longer, runs in training mode on the inputs of a trained model.
 
-    Such a teacher gives noisy targets, or its statistics change. Averages of weights and target networks are excluded:
-    their weights change, or they are copies of the trained model. A call of train() on the network itself shows that
-    training mode is intended, unless the call only ends an evaluation.
+    Such a teacher gives noisy targets, or its statistics change. A network whose weights change, such as an average of
+    weights or a target network, is not judged, and neither is a GAN. The finding is a hint if the network has the
+    shapes of the trained model, or other inputs. A call of train() on the network itself shows that training mode may
+    be intended and gives a hint, too, unless the call only ends an evaluation.
     """
     for process in run.processes:
         if _is_adversarial(process):

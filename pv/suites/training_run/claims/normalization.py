@@ -48,7 +48,7 @@ def spectral_norms_are_estimated(run: Run, record: Record) -> None:
     """A layer divides by an estimate of its spectral norm before any power iteration.
 
     Power iterations run only in training mode; before the first forward in this mode the estimate is random. One
-    forward may only determine shapes, so forwards of several inputs are required.
+    forward may only determine shapes, so the finding is a hint if all such forwards have the same input.
     """
     for process in run.processes:
         by_line: dict[tuple[str, int], list[Event]] = defaultdict(list)

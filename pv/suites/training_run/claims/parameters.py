@@ -19,8 +19,10 @@ def optimizer_holds_the_model(run: Run, record: Record) -> None:
 
     The optimizer's parameters are in no model that runs and never have a gradient. A model has parameters of the same
     shapes, or with one other size, that get gradients and are in no optimizer. All shapes of the optimizer's parameters
-    must occur among them, which rules out a part of the model that is used only later. Without such a model, the
-    finding is a hint: an optimizer may hold parameters that are used outside of modules.
+    must occur among them, which rules out a part of the model that is used only later. The shapes need not agree if no
+    parameter of the optimizer is in a model, none has a gradient in four or more steps, and the parameters of the model
+    are all in no optimizer and never change: they may have been flattened. Without such a model, the finding is a hint:
+    an optimizer may hold parameters that are used outside of modules.
 
     Or a layer, such as an adapter, was added to a model after the optimizer of the other parameters was constructed:
     the parameters of the layer get gradients, are in no optimizer, and never change. Their values must be random, since
@@ -254,9 +256,9 @@ def parameters_move(run: Run, record: Record) -> None:
 
     Or most elements of the parameters in half precision keep their values in every examined step whose rate is at least
     half of the largest rate: Adam changes an element by about the rate, which is less than half of the distance to the
-    next number. Only optimizers of torch are judged, which round to the nearest number; others may round at random, or
-    add the rounding error to the next update. If fewer than 90 % of the elements keep their values, the finding is a
-    hint, since the training may still work as intended.
+    next number. Only Adam, AdamW, NAdam and RAdam of torch are judged, which round to the nearest number; others may
+    round at random, or add the rounding error to the next update. If fewer than 90 % of the elements keep their values,
+    the finding is a hint, since the training may still work as intended.
 
     Or, from some step until the end, the gradients of some parameters are removed before every step, but were applied
     until then. This is a hint, since a script may freeze a part in this way.
@@ -408,7 +410,10 @@ def layers_get_gradients(run: Run, record: Record) -> None:
 
 
 def _is_fault(part: Event) -> bool:
-    """Return whether layers without a gradient are no fixed encoder: they have random weights and active dropout."""
+    """Return whether layers without a gradient are no fixed encoder: they have random weights and dropout.
+
+    Layers that run under `no_grad` must be in training mode.
+    """
     cut = part["how"] == "no_grad" or (part["how"] == "grad" and part["detached"])
     random = part["weights"] and part["drawn"] == part["weights"] and not part["changed"]
     return bool(cut and random and part["dropout"] and (part["training"] or part["how"] == "grad"))
@@ -680,8 +685,8 @@ def tied_parameters_are_one(run: Run, record: Record) -> None:
 def _stuck_products(checked: list[Window]) -> list[tuple[str, str]]:
     """Return pairs of names of matrices of one module, the second multiplied with the first, that are 0 in all steps.
 
-    The matrices of a pair must have different shapes: square matrices may belong to unrelated parts that have not run
-    yet.
+    At least three steps are required. The first matrix of a pair must not be square: square matrices may belong to
+    unrelated parts that have not run yet.
     """
     steps = [{(name, *shape) for name, shape in w.event["moved"].get("zero_matrices", ())} for w in checked]
     zero = sorted(set.intersection(*steps)) if len(steps) >= 3 else []

@@ -12,8 +12,8 @@ def autocast_reaches_the_layers(run: Run, record: Record) -> None:
     cases falsify the claim:
 
     1. A layer of a class of torch, without hooks, multiplies in float32.
-    2. Most multiplications are in float32, and a later layer computes in half precision. Autocast is therefore on, and
-       the layers in float32 are more than a small last part.
+    2. At least 75 % of the multiplications and more than half of the layers are in float32, and a later layer computes
+       in half precision. Autocast is therefore on, and the layers in float32 are more than a small last part.
     """
     for process in run.processes:
         for event in {e["model"]: e for e in process.of("parameters")}.values():

@@ -1,4 +1,4 @@
-"""Claims about runs of several ranks: the same weights, different examples."""
+"""Claims about runs of several ranks: the same weights, different examples, reduced gradients."""
 
 import math
 from itertools import pairwise
@@ -17,7 +17,8 @@ def ranks_have_the_same_weights(run: Run, record: Record) -> None:
     and local SGD, where weights agree again after a later step.
 
     Ranks that start with equal weights and never exchange gradients or weights may be members of an ensemble or of a
-    search, not replicas. This is ruled out if the ranks share one evaluation or one checkpoint.
+    search, not replicas. This is ruled out if the ranks share one evaluation or one checkpoint, or if samplers divide
+    the examples among the ranks and the ranks exchange tensors that are about as large as the model.
 
     Ranks that exchange activations inside a model hold parts of the model (tensor parallelism), which differ. A
     normalization layer that has the same input and the same weight on all ranks before the first step is a replica, and
@@ -100,13 +101,15 @@ def _compare_normalizations(ranks: list[Process], record: Record) -> None:
 def _useless_exchange(ranks: list[Process], steps: list[tuple[Window, ...]]) -> str:
     """Return the reason why ranks do not train one model together although this is intended; "" without a reason.
 
-    The ranks exchange neither gradients nor weights; or they reduce as many elements as the model has, but to one rank
-    only, or without an effect on the gradients. The returned text continues a sentence whose subject is the ranks.
+    The ranks exchange neither gradients nor weights; or they reduce at least half as many elements as the model has,
+    but to one rank only, or without an effect on the gradients. The returned text continues a sentence whose subject is
+    the ranks.
 
     The ranks start with equal weights, and have equal rates and different inputs. An ensemble or a search is ruled out:
     every member would save its weights, or evaluate the same data. Here only rank 0 saves, or the ranks evaluate
-    different parts of the data and exchange results that are smaller than the model. The stages of a pipeline, which
-    send activations, are ruled out too.
+    different parts of the data and exchange results, or samplers divide the examples among the ranks and the ranks
+    exchange at least half as many elements as the model has. The stages of a pipeline, which send activations, are
+    ruled out too.
     """
     if len(steps) < 4 or any(process.has_ddp or any(process.of("communication_hook")) for process in ranks):
         return ""
@@ -232,8 +235,8 @@ def _differ(digests: list[float]) -> bool:
 def _replicated(ranks: list[Process], held: list[Event], averaged: bool) -> bool:
     """Return whether optimizers of the same parameters should keep the parameters equal on all ranks.
 
-    Return False if optimizer states are sharded, only one rank has a head, replicas cover only some ranks, or hooks
-    replace the reduction, as in local SGD.
+    Return False if hooks replace the reduction, as in local SGD, if replicas cover only some ranks, or if `averaged` is
+    False and an optimizer holds parameters outside of DistributedDataParallel, such as the head of one rank.
     """
     if any(any(process.of("communication_hook")) for process in ranks):
         return False
@@ -276,7 +279,8 @@ def gradients_are_reduced_before_the_step(run: Run, record: Record) -> None:
     """An optimizer takes a step while FSDP2 has gradients that are not reduced yet, and are not in the optimizer.
 
     These gradients are added to the next reduced gradient, or lost. No correct script leaves a part of a gradient to
-    the next step. At least two steps must show the fault, since one may be the rest of an epoch.
+    the next step. At least two steps, and half of all steps, must show the fault, since one may be the rest of an
+    epoch.
     """
     for process, optimizer, windows in windows_of(run):
         if not process.held.get(optimizer, {}).get("shards"):

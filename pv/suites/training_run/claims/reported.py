@@ -42,7 +42,8 @@ class ReportedNumber:
         source: Identifies the line of code and the name of the number.
         text: The number as it is reported.
         value: The number.
-        half: Half of a unit of the last digit.
+        half: Largest difference of a value that counts as equal: slightly more than half a unit of the last digit, or
+            the rounding error of float32 if that is larger.
     """
 
     n: int
@@ -63,7 +64,7 @@ class ReportedNumber:
 
 
 def reported_numbers(process: Process) -> list[ReportedNumber]:
-    """Return the numbers that a process has reported, in their order."""
+    """Return the finite numbers that a process has reported, in their order."""
     reports = []
     for event in process.of("report"):
         for name, number in event["numbers"].items():
@@ -106,7 +107,8 @@ class Evaluation:
         end: Position of the last event.
         batches: The batches of the series.
         loader: The loader of all batches; None if batches come from several loaders or from none.
-        full: Whether the series contains every batch that the pass over the loader has delivered.
+        full: Whether the series contains every batch that the pass over the loader has delivered, or the pass was left
+            before its end.
         ended: Position of the end of the pass over the loader; None if the script left the pass before its end.
         step: Number of steps of any optimizer before the evaluation.
         before: The sum over the scored elements of all earlier evaluations of the same loss, and the number of these
@@ -454,7 +456,8 @@ def compare(process: Process) -> tuple[dict[str, int], list[Match]]:
     """Compare the reports of a process with its evaluations.
 
     Returns:
-        By name of a wrong reading, the number of right reports in which this mistake was possible; and all matches.
+        By name of a wrong reading, the number of right reports in which this mistake was possible; and, for each
+        reported number and reading, the best match whose chance is below `LIKELY`.
     """
     groups: dict[tuple[str, int], list[Evaluation]] = defaultdict(list)
     for evaluation in evaluations_of(process):
@@ -489,7 +492,7 @@ def compare(process: Process) -> tuple[dict[str, int], list[Match]]:
 def _following_reports(group: Sequence[Evaluation], reports: Sequence[ReportedNumber]) -> list[list[FollowingReport]]:
     """Return the numbers reported after evaluations, one list per line of code.
 
-    Lines that report several times in or after an evaluation are left out: they report batches or steps.
+    Lines that report inside an evaluation, or several times after one, are left out: they report batches or steps.
     """
     positions = [shown.n for shown in reports]
     pairs: dict[tuple[int, str], list[FollowingReport]] = defaultdict(list)
@@ -610,6 +613,8 @@ def reported_mean_is_over_elements(run: Run, record: Record) -> None:
 @claim("TR-EVAL-002", "no reported number is the mean of an evaluation of several batches")
 def reported_mean_is_over_batches(run: Run, record: Record) -> None:
     """A reported loss or accuracy is the value of the last batch of an evaluation.
+
+    Or it is the sum over the last batch only, divided by the size of all batches.
 
     These facts rule out other explanations:
 
@@ -825,7 +830,7 @@ def reported_sum_is_divided_by_its_batches(run: Run, record: Record) -> None:
     These facts rule out other explanations: no mean over batches, rows or labels equals the number; the number of
     batches of the other loader is neither the number of batches of this loader nor the number of steps; and the losses
     are not divided a second time by the batch size, as in a loss per example. All passes must agree, and there must be
-    so many passes that chance is ruled out.
+    so many passes that chance is ruled out. Only runs of one process are judged.
     """
     for process in run.processes if len(run.processes) == 1 else ():
         reports = reported_numbers(process)
@@ -959,7 +964,7 @@ def reported_loss_is_not_divided(run: Run, record: Record) -> None:
     """A reported training loss is divided by the number of micro-batches, like the loss of the backward pass.
 
     These facts rule out other explanations: the loss of the last micro-batch, and the sum and the mean of all losses,
-    differ from the number by a large factor; and the loss of the backward pass is divided by the same number. With two
+    differ visibly from the number; and the loss of the backward pass is divided by the same number. With two
     micro-batches the finding is a hint, since a factor of 1/2 may belong to the loss, as in half of a square. A script
     that adds up the divided losses of all micro-batches reports their mean, which is right.
     """

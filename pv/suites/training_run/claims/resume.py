@@ -181,7 +181,7 @@ def _sums(event: Event, sums: str, digest: str) -> tuple[float, float] | None:
 
 
 def _digest(event: Event, field: str) -> tuple[float, float] | None:
-    """Return the sum over a few weights in a field that every step has, in the form of the sums of `same_sums`."""
+    """Return the sum over a few weights in a field of a step, in the form of the sums of `same_sums`; None without."""
     return None if event.get(field) is None else (float(event[field]), abs(float(event[field])))
 
 
@@ -691,10 +691,10 @@ def _epoch_has_ended(c: Continuation, epoch_start: int) -> bool:
 
 
 def _whole_epochs(c: Continuation, epoch_start: int) -> list[int]:
-    """Return the number of steps of every complete pass over the data in both processes.
+    """Return the number of steps of every pass over the data in both processes.
 
     Leave out the pass that contains the save, which begins after `epoch_start` steps, and the first pass of the
-    continuation.
+    continuation. The last pass of the continuation may be incomplete.
     """
     first = len(_rest_of_epoch(c.steps, 0))
     return [
@@ -725,7 +725,8 @@ def _examples(steps: Sequence[Step]) -> list[int]:
 def _epoch_start(steps: Sequence[Step], position: int) -> int:
     """Return the number of steps before the pass over the data that contains a position.
 
-    A position between two passes is the beginning of the second pass.
+    A position between two passes is the beginning of the second pass. The position after the last step belongs to the
+    last pass.
     """
     start = position
     while start and (start == len(steps) or not steps[start].window.begins_pass):

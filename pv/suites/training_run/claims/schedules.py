@@ -17,7 +17,7 @@ HORIZONS = ("T_max", "total_steps", "num_training_steps")
 NO_RATE = 2.0**-24
 """Steps have no effect below this fraction of the initial rate: they are smaller than float32 rounding errors."""
 MIN_STEPS = 4
-"""Passes need at least this number of steps, so that a number of epochs is not mistaken for a number of steps."""
+"""Passes need at least this number of steps on average: a number of epochs must not be mistaken for one of steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def schedule_advances(run: Run, record: Record) -> None:
     rate, as a warm-up does, or if its horizon is the number of steps or epochs of the run.
 
     A second fault: the script passes falling numbers, such as losses, to `step`, which takes an epoch. The function of
-    a LambdaLR may take any number, such as the remaining share of the run.
+    a LambdaLR or a MultiplicativeLR may take any number, such as the remaining share of the run.
     """
     for process in run.processes:
         for schedule in _schedules(process):
@@ -168,7 +168,8 @@ def schedule_once_a_step(run: Run, record: Record) -> None:
     """A schedule advances after every micro-batch, and its horizon counts optimizer steps.
 
     A horizon in micro-batches would be correct. The claim is falsified only if the horizon is the number of steps
-    (within 5 %) and the schedule advances beyond the horizon. Without a horizon, the finding is a hint.
+    (within 5 %) and the schedule advances beyond the horizon. Otherwise, the finding is a hint if there is no horizon,
+    or if the horizon is not the number of advances (within 5 %).
     """
     for process in run.processes:
         for schedule in _schedules(process):
@@ -208,15 +209,16 @@ def schedule_ends_with_the_run(run: Run, record: Record) -> None:
 
     1. The horizon counts micro-batches, but the schedule advances with steps: it is exactly M times too long, where M
        is the number of micro-batches in a step. A run with early stopping also ends after whole passes, so the run must
-       have no evaluation, or the horizon must not be a whole number of epochs. Processes that were resumed, or that
-       another process continues, have only a part of the horizon and are not judged.
+       have no evaluation, or the horizon must not be a whole number of epochs, or transformers.Trainer must have
+       planned to end at the last step. Processes that were resumed, or that another process continues, have only a part
+       of the horizon and are not judged.
     2. The horizon is exactly the number of steps of the run, but the schedule advances once per pass. This falsifies
        the claim for OneCycleLR and for schedules with `num_training_steps`. Other schedules may count epochs of a
        longer run, so the finding is a hint, unless the horizon is no round number (such as 5, 30 or 150), or
        the schedule would reach its largest rate only after its last advance in the run. The horizon of a LambdaLR is
        the advance at which its functions end.
     3. The horizon is exactly the number of epochs of the run, or all milestones are below it, but the schedule advances
-       with every step: it ends within the first epoch, and a cosine rises again. The horizon of a SequentialLR is the
+       with every step: it ends long before the run, and a cosine rises again. The horizon of a SequentialLR is the
        horizon of its last part, with or without the parts before it.
     4. StepLR or ExponentialLR reduces the rate to less than 2^-24 (`NO_RATE`) of the initial rate before the run ends,
        so the last steps have no effect. A rate that ends at 1e-4 or 1e-6 of the initial rate may be planned.

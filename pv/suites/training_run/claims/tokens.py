@@ -52,7 +52,7 @@ def _is_next_token(batches: list[Event]) -> bool:
 
 
 def _probes(run: Run, record: Record, name: str) -> Iterator[tuple[Process, Event]]:
-    """Yield the results of a probe with their processes; record the reason if there are none."""
+    """Yield the results of a probe with their processes; record the first reason for a missing or failed one."""
     for process in run.processes:
         for event in process.of("no_probe"):
             record.not_reached = record.not_reached or event["reason"]
@@ -132,9 +132,9 @@ def labels_are_the_next_tokens(run: Run, record: Record) -> None:
 def padding_is_not_scored(run: Run, record: Record) -> None:
     """Padding is scored, with the label of a real token.
 
-    The script itself declares which positions are padding: by a mask, or by the `padding_idx` of an embedding. The
-    label of padding is also the label of real tokens, which rules out a separate class for padding. The gradient of the
-    loss at padding is not 0, which rules out a mask that is applied to the loss later.
+    The script itself declares which positions are padding: by a mask, or by the `padding_idx` of an embedding. Except
+    in a language model, the label of padding is also the label of real tokens, which rules out a separate class for
+    padding. The gradient of the loss at padding is not 0, which rules out a mask that is applied to the loss later.
 
     In a language model, padding may stand for the end of a text. This is ruled out if no text contains the padding
     token and texts have another end: the end token of the model's configuration, or a token that is the last of every

@@ -61,6 +61,9 @@ def elements_have_equal_weights(run: Run, record: Record) -> None:
        micro-batches at the same positions are the larger ones in all steps.
     2. Every row counts equally: all rows of a micro-batch may have the same number of elements.
     3. Every document or client counts equally: most steps have micro-batches of different numbers of rows.
+
+    The finding is also a hint if fewer than two steps, or fewer than half of them, show the fault, or if no micro-batch
+    of several rows has more labels than rows.
     """
     for process, optimizer, windows in windows_of(run):
         for key in process.keys(optimizer):
