@@ -1,7 +1,8 @@
 """Faults of the suite's loop that are too large for an edit of one expression.
 
-Each public function is a fault, and replaces a function or method of the module `loop`. Its argument `original` is the replaced
-function; the other arguments are the arguments of the replaced function. The contract lists the faults as `mutants`.
+Each public function is a fault, and replaces a function or method of the module `loop`. Its argument `original` is the
+replaced function; the other arguments are the arguments of the replaced function. The contract lists the faults as
+`mutants`.
 """
 
 import copy

@@ -178,7 +178,7 @@ class HandWritten:
         return method
 
     def _number(self, name: str, method: str) -> float:
-        """Return a number from an attribute of the loop. Raise `Placeholder` if there is no such attribute, or several."""
+        """Return a number from an attribute of the loop. Raise `Placeholder` if there is none, or several."""
         value = number(self.loop, name)
         if value is None:
             raise self._placeholder(method)

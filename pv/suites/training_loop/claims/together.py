@@ -261,7 +261,10 @@ def _gradient_fault(bench: Bench, run: Run) -> str:
 
 
 def _rate_fault(bench: Bench, run: Run) -> str:
-    """Return the first fault of a learning rate; "" if there is none, or the trainer does not claim its schedule."""
+    """Return the first fault of a learning rate; "" if there is none.
+
+    The rates are not checked if the schedule of the job is constant, or the trainer does not claim its schedule.
+    """
     if run.job.schedule == "constant" or bench.missing("TL-RATE-001", ()):
         return ""
     scheduled_rate = schedule_of(bench, run)
