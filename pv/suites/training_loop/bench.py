@@ -243,6 +243,9 @@ class Bench(SuiteBench):
 
         Returns:
             The directory of the killed run; None if the run has fewer operations.
+
+        Raises:
+            SkipTest: The run raises or hangs in its process.
         """
         directory = Path(tempfile.mkdtemp(dir=self.directory))
         job = replace(uninterrupted.job, directory=directory)

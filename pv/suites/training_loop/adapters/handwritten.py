@@ -38,11 +38,11 @@ def fill_in(description: str, *values: object) -> object:
 class HandWritten:
     """Runs jobs with the parts of a loop. The methods call the code under test.
 
-    `build` sets `self.loop`; `self.job` is the job. The methods `windows`, `update`, `evaluate`, `save` and `load` call,
-    if they are not overridden, the method of the loop that has a usual name for this part, such as
-    `train_step(window)` or `save_checkpoint(path)`. The logged numbers and the count of steps are read from attributes
-    with usual names, such as `last_loss` or `iteration`. `build` must be overridden; `best`, `best_model` and `average`
-    must be overridden if the loop has the feature.
+    `build` sets `self.loop`; `self.job` is the job. If `windows`, `update`, `evaluate`, `save` or `load` is not
+    overridden, it calls the method of the loop that has a usual name for this part, such as `train_step(window)` or
+    `save_checkpoint(path)`. The logged numbers and the count of steps are read from attributes with usual names, such
+    as `last_loss` or `iteration`. `build` must be overridden; `best`, `best_model` and `average` must be overridden if
+    the loop has the feature.
 
     This class calls `update` for each window, and logs, evaluates and saves at the cadences of the job. The loop itself
     determines order, epochs, the end of the run, accumulation, clipping, schedule, and the content of a checkpoint.

@@ -80,7 +80,7 @@ def settings(kind: Callable[..., Result], job: Job, **extra: object) -> Result:
 
     Values are converted to the form that loops take:
 
-    * a cadence of 0 (never) becomes 10**9;
+    * a cadence of evaluations or checkpoints of 0 (never) becomes 10**9;
     * if the job does not clip and the parameter of the limit is a number, the limit is infinite;
     * if the loop takes `max_steps` and epochs, there are so many epochs that `max_steps` ends the run;
     * a directory is text if the annotation is `str`;
