@@ -131,8 +131,8 @@ def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.Asy
 def statements(body: list[ast.stmt]) -> Iterator[tuple[list[ast.stmt], ast.stmt]]:
     """Yield (block, statement) for every statement that a block runs, also in nested blocks, but not in definitions.
 
-    Docstrings and other constants are omitted, so that changes of comments, docstrings or layout do not change the index
-    of a statement.
+    Docstrings and other constants are omitted, so that changes of comments, docstrings or layout do not change the
+    index of a statement.
     """
     for node in body:
         if not is_text(node):

@@ -117,7 +117,7 @@ def restrict_job(job: Job, missing: Collection[str], ranks: int = 1) -> Job:
     1. Without `accumulate`, a batch has the examples of a whole window.
     2. Without `max_steps`, the number of steps becomes a number of epochs, rounded up.
     3. Without `epochs`, the number of epochs becomes a number of steps.
-    4. Without `warmup`, it is 0; without `log_every`, it is 1; without `eval_batch`, it is the value of `batch`.
+    4. Without `warmup`, the setting is 0; without `log_every`, it is 1; without `eval_batch`, it equals `batch`.
     5. Without `sequences`, `lengths`, `masks` or `gaps`, the examples are changed.
 
     Args:

@@ -141,7 +141,7 @@ class State:
 
 @dataclass(slots=True, kw_only=True)
 class Training:
-    """A job and the objects of its run. They are created once; a restore replaces `state`, all others are updated."""
+    """A job and the objects of its run, which change with every step. `restore` replaces only `state`."""
 
     job: Job
     model: nn.Module
