@@ -1,7 +1,7 @@
 """Describe how a run differs from a correct run: in its order, rates, weights or logged numbers; format its steps.
 
-A correct run (`expected`) is a run of the same job by the same trainer, such as the uninterrupted run. The cut of a
-resumed run is the point of its checkpoint in the uninterrupted run.
+A correct run (`expected`) is a run by the same trainer that must have equal steps, such as the uninterrupted run, or a
+run without evaluations. The cut of a resumed run is the point of its checkpoint in the uninterrupted run.
 """
 
 import math

@@ -287,7 +287,7 @@ def check_adapter(trainer: object) -> None:
         trainer: The adapter.
 
     Raises:
-        NoAdapter: A required attribute is missing, an attribute has the wrong type, or a feature is unknown.
+        NoAdapter: A required attribute is missing or a method, `features` is invalid, or a feature is unknown.
         Contradiction: A feature needs an attribute that the adapter does not have, or no feature ends a run. Names of
             version 0.2 declare a feature both present and missing, or name an unknown number.
 

@@ -1,7 +1,7 @@
 """A correct training loop in plain PyTorch, in one process. All claims of the suite hold for this loop.
 
 It has four parts: the plan (order, rates, steps), checkpoints, a training step, and logs and evaluations. The mutants
-of the suite are faults in its public functions.
+of the suite are faults in its public functions, and in the functions of `network`.
 """
 
 import copy
@@ -366,7 +366,7 @@ def refuse_not_finite(window: Sequence[Sums], step: int) -> None:
 
 
 def clip(parameters: Iterable[Tensor], limit: float | None) -> float:
-    """Scale the gradient to a norm of at most `limit`, and return its norm before. None scales nothing."""
+    """Scale the gradient to a norm of at most `limit`, and return its norm before. None scales no finite gradient."""
     return float(clip_grad_norm_(parameters, math.inf if limit is None else limit))
 
 

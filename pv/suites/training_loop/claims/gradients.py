@@ -51,7 +51,10 @@ def falsify_equal_full_windows(bench: Bench) -> None:
 
 
 DISTINGUISHING = {"train": unequal(10), "batch": 2, "accumulate": 3, "epochs": 2}
-"""A job in which no two known mistakes give the same gradient. It is tried before the random jobs."""
+"""A job in whose first step, a full window, no two known mistakes give the same gradient.
+
+In other steps, a few do. The job is tried before the random jobs.
+"""
 
 
 def unequal_cases(bench: Bench, shape: Shape, selects: Callable[[int, int], bool]) -> Cases:
