@@ -81,7 +81,7 @@ class TRL(Transformers):
         return Dataset.from_list([row_of(example) for example in examples]) if examples else None
 
     def extra(self, job: Job) -> dict[str, object]:
-        """Return the settings that only `SFTConfig` has, or that have another default in `TrainingArguments`."""
+        """Return the settings of `SFTConfig` that `Transformers` does not set."""
         return {
             "max_length": None,  # no truncation
             "loss_type": "nll",
