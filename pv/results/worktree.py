@@ -30,7 +30,10 @@ def git(folder: Path, *words: str, limit_s: float = LIMIT_S) -> bytes | None:
 
 
 def commit_of(root: Path) -> str:
-    """Return the commit of a folder, with "+" if files were changed; "" without git."""
+    """Return the commit of a folder, with "+" if the repository has changed or untracked files.
+
+    The result is "" without git or a commit, or if git takes longer than `LIMIT_S`.
+    """
     try:
         head, changed = git(root, "rev-parse", "HEAD"), git(root, "status", "--porcelain")
     except (OSError, subprocess.SubprocessError):
@@ -39,7 +42,7 @@ def commit_of(root: Path) -> str:
 
 
 def digest_of_changes(project: Project) -> str | None:
-    """Return a digest of the uncommitted changes, except evidence; "" if there are none, None without git.
+    """Return a digest of the uncommitted changes, except evidence; "" if there are none, None if git fails.
 
     Changes are the tracked files that `git status` lists, and the untracked files that are source code.
     """

@@ -20,7 +20,12 @@ DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def digest_file(path: Path) -> str:
-    """Return the digest of a file: of its syntax tree if it is a Python file, else of its bytes. Raise SyntaxError."""
+    """Return the digest of a file: of its syntax tree if it is a Python file, else of its bytes.
+
+    Raises:
+        OSError: The file cannot be read.
+        SyntaxError, ValueError, RecursionError, MemoryError: The file is not Python, or is nested too deeply.
+    """
     stat = path.stat()
     return _digest_file(path, stat.st_mtime_ns, stat.st_size)
 
@@ -33,7 +38,7 @@ def _digest_file(path: Path, _: int, __: int) -> str:
 
 
 def digest_source(source: str) -> str:
-    """Return the digest of Python source. Raise SyntaxError."""
+    """Return the digest of Python source. Raise an error of `syntax.UNREADABLE` if it cannot be parsed."""
     return digest_tree(ast.parse(source))
 
 

@@ -22,12 +22,13 @@ class Pieces:
     """The digests of the parts of a module on which a result can depend separately.
 
     Attributes:
-        at_import: The code that runs at import: everything except the bodies of functions.
-        functions: The body of every function that is not inside another function, by dotted name.
+        at_import: The code that runs at import: everything except the bodies in `functions`.
+        functions: The body of every function that is not inside another function, by dotted name. Functions whose
+            source a compiler reads are left out.
         docs: All docstrings.
-        shown_docs: The docstrings of decorated functions and derived classes, since a decorator or base class may
-            convert them to help texts or schemas.
-        constants: The numbers and strings in the code, without docstrings.
+        shown_docs: The docstrings of functions and classes with a decorator or base class that is not in
+            `READ_NO_DOCSTRING`, since it may convert them to help texts or schemas.
+        constants: The set of all constants in the code, such as numbers and strings, without docstrings.
         reads_docs: Whether the module itself may read docstrings; not a digest.
     """
 

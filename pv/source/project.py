@@ -23,8 +23,9 @@ class Project:
     """The folders of a project.
 
     Attributes:
-        root: The folder of the pyproject.toml.
-        roots: The only folders that code under contract is imported from, in this order.
+        root: The folder of the pyproject.toml; without a `[tool.pv]` table, the folder where the search started.
+        roots: The folders that code under contract is imported from, in this order. Only the code of suites is imported
+            from other folders, see `suite_homes`.
         contracts: The folders of the contracts, or single files.
         evidence: The folder of recorded evidence.
         declared: Whether a `[tool.pv]` table exists.
@@ -44,7 +45,7 @@ def find_project(start: str | Path) -> Project:
         start: The folder to search, with all folders above it.
 
     Raises:
-        ProjectError: The table is invalid.
+        ProjectError: A pyproject.toml cannot be read or is a broken link, or the table is invalid.
     """
     start = Path(start).resolve()
     for folder in (start, *start.parents):
@@ -85,7 +86,7 @@ def is_user_code(file: str) -> bool:
 
 
 def is_cache(folder: Path) -> bool:
-    """Return whether a folder contains bytecode, a git repository, a virtual environment or the cache of a tool."""
+    """Return whether a folder is `.git` or `node_modules`, a virtual environment, or the cache of Python or a tool."""
     try:
         if folder.name in _CACHES or any((folder / mark).exists() for mark in ("pyvenv.cfg", "CACHEDIR.TAG")):
             return True

@@ -15,7 +15,7 @@ DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def names(tree: ast.Module) -> list[str]:
-    """Return the dotted names that a module defines."""
+    """Return the dotted names of the definitions that `walk` yields for a module."""
     return [name for name, _ in walk(tree.body)]
 
 
@@ -27,7 +27,11 @@ def exported_names(tree: ast.Module) -> list[str]:
 
 
 def walk(body: Sequence[ast.AST], prefix: str = "") -> Iterator[tuple[str, Definition]]:
-    """Yield every definition in a block with its dotted name, also definitions inside statements such as `if`."""
+    """Yield every definition in a block with its dotted name, also definitions inside statements such as `if`.
+
+    Definitions are functions, classes and assignments to a name. Assignments to tuples of names, imports and the
+    variables of loops are not yielded.
+    """
     for node in body:
         if isinstance(node, DEFINITIONS):
             yield prefix + node.name, node
@@ -68,7 +72,9 @@ def is_generator(body: Sequence[ast.AST]) -> bool:
 
 
 def nodes_inside(body: Iterable[ast.AST], *leaves: type[ast.AST]) -> Iterator[ast.AST]:
-    """Yield the nodes of a block in the order of the source. Functions and classes are yielded without their nodes.
+    """Yield the nodes of a block, a node before its children, and children in the order of their fields.
+
+    Functions, lambdas and classes are yielded without their nodes.
 
     Args:
         body: The statements.
@@ -125,7 +131,8 @@ def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.Asy
 def statements(body: list[ast.stmt]) -> Iterator[tuple[list[ast.stmt], ast.stmt]]:
     """Yield (block, statement) for every statement that a block runs, also in nested blocks, but not in definitions.
 
-    Docstrings are omitted, so that changes of comments, docstrings or layout do not change the index of a statement.
+    Docstrings and other constants are omitted, so that changes of comments, docstrings or layout do not change the
+    index of a statement.
     """
     for node in body:
         if not is_text(node):

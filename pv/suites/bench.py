@@ -97,6 +97,9 @@ class CallableBench(SuiteBench):
 
         Raises:
             CannotCall: The subject declares an unknown feature, or a feature that it does not have.
+
+        Warns:
+            FutureWarning: The subject has the attribute `lacks` of version 0.2.
         """
         missing = {feature: reason for feature, reason in reasons.items() if reason}
         if hasattr(self.subject, "lacks"):  # the name of version 0.2

@@ -202,7 +202,10 @@ class Bench(CallableBench):
 
 @torch.no_grad()
 def redraw(model: nn.Module) -> None:
-    """Replace the trainable weights of a model by random weights: small initial weights could hide faults."""
+    """Replace the trainable matrices of a model by random ones, and add noise to trainable vectors.
+
+    Small initial weights could hide faults.
+    """
     for weight in model.parameters():
         if weight.requires_grad:
             noise = torch.randn_like(weight)
@@ -242,7 +245,7 @@ def find_tensor(output: object, name: str, dimensions: int) -> Tensor | None:
 
 
 def cache_of(output: object) -> object:
-    """Return the cache in a model's output; None if there is none."""
+    """Return the cache in an attribute of a model's output; None if there is none."""
     candidates = (getattr(output, name, None) for name in FEATURES["cache"])
     return next((candidate for candidate in candidates if candidate is not None), None)
 

@@ -121,7 +121,10 @@ def _factors(case: Case) -> dict[str, float]:
 
 
 def explain(actual: float, case: Case, convention: Convention) -> str:
-    """Return "; it is ..." with the known mistake or the factor that gives the actual loss; "" if there is none."""
+    """Return "; it is ..." with the known mistake or the factor that gives the actual loss.
+
+    At most two are named. The result is "" if there is none, or if the loss is correct.
+    """
     correct = float(convention.loss(case))
     if near(actual, correct):
         return ""
@@ -265,7 +268,7 @@ class Bench(CallableBench):
 
 
 def bench(subject: Callable[..., object], directory: Path | None) -> Bench:
-    """Return the bench of a function; raise `CannotCall` for any other subject."""
+    """Return the bench of a function; raise `CannotCall` if the suite cannot call it."""
     return Bench(subject)
 
 
@@ -275,7 +278,7 @@ def draw_case(seed: int, temperature: float, *, masked: bool = False, scale: flo
     Args:
         seed: The seed of the random numbers.
         temperature: The temperature.
-        masked: Whether some positions do not count. Their number differs between the sequences.
+        masked: Whether some positions do not count. Their number may differ between the sequences.
         scale: The standard deviation of the logits.
     """
     random = torch.Generator().manual_seed(seed)

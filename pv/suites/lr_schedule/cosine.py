@@ -19,7 +19,7 @@ class State(TypedDict):
 class WarmupCosine:
     """A schedule that sets the learning rate of each parameter group to its base rate times a factor.
 
-    The base rate of a group is its learning rate when the schedule is created.
+    The base rate of a group is its learning rate when the schedule is created. `load_state_dict` replaces it.
 
     Args:
         optimizer: The optimizer.

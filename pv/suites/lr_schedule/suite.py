@@ -1,6 +1,7 @@
 """The suite `lr-schedule`: the bench of a learning-rate schedule, and the claims.
 
-The subject is a function of the step, or a function that creates a scheduler for an optimizer. Steps count from 0.
+The subject is a function of the step, or a function that creates a scheduler for an optimizer. Steps count from 0;
+the first argument of a function of the step counts from its attribute `first`, if there is one.
 """
 
 import copy
@@ -162,7 +163,7 @@ class Bench(CallableBench):
 
 
 def bench(subject: Callable[..., object], directory: Path | None) -> Bench:
-    """Return the bench of a function or a class; raise `CannotCall` for any other subject."""
+    """Return the bench of a function or a class; raise `CannotCall` if the suite cannot call it."""
     return Bench(subject)
 
 

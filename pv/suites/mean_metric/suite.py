@@ -126,7 +126,7 @@ class Bench(CallableBench):
 
 
 def bench(subject: Callable[..., object], directory: Path | None) -> Bench:
-    """Return the bench of a class or a function; raise `CannotCall` for any other subject."""
+    """Return the bench of a class or a function; raise `CannotCall` if the suite cannot call it."""
     return Bench(subject)
 
 

@@ -277,7 +277,10 @@ class Bench(CallableBench):
         return True
 
     def _formula(self, run: Run) -> tuple[str, Formula | None, str]:
-        """Return the name of the formula, the formula, and ""; without a formula, return "", None and the reason."""
+        """Return the name of the formula, the formula, and ""; without a formula, return "", None and the reason.
+
+        The name of a function of the subject is "own". Raise `CannotCall` if the subject declares an unknown name.
+        """
         name, group = getattr(self.subject, "formula", None), run.group(run.weights[0])
         if callable(name):
             return "own", name, ""
@@ -300,7 +303,7 @@ class Bench(CallableBench):
 
 
 def bench(subject: Callable[..., object], directory: Path | None) -> Bench:
-    """Return the bench of a class or a function; raise `CannotCall` for any other subject."""
+    """Return the bench of a class or a function; raise `CannotCall` if the suite cannot call it."""
     return Bench(subject)
 
 
@@ -374,7 +377,7 @@ def explain(
 def step_fault(bench: Bench, run: Run, start: list[Tensor], steps: Steps, rates: Sequence[float]) -> tuple[str, str]:
     """Take steps, and return the difference of a weight from the formula, and its cause, as texts.
 
-    Both texts are "" if all weights agree with the formula. The cause is "" if it is unknown.
+    Both texts are "" if all weights agree with the formula, or if there is no formula. An unknown cause is "".
 
     Args:
         bench: The bench.

@@ -9,7 +9,7 @@ class Batches:
     """An iterable of batches of indices. All ranks get the same number of examples.
 
     If the number of examples is no multiple of the number of ranks, the first examples are repeated. With `drop_last`,
-    the last examples are dropped instead.
+    the last examples are dropped instead, and so is an incomplete last batch of a rank.
     """
 
     def __init__(

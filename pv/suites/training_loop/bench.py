@@ -1,8 +1,8 @@
 """Run jobs for the claims of the suite, and cache the runs. Claims about a subject share its runs between processes.
 
-The key of a run is the text of its job. A run is looked up in this process, then in a shared directory. The first
-process that needs a run locks a file in the directory, runs the job, and stores the run; other processes wait for the
-lock, and read the stored run.
+The key of a run is the text of its job and of how it was run. A run is looked up in this process, then in a shared
+directory. The first process that needs a run locks a file in the directory, runs the job, and stores the run; other
+processes wait for the lock, at most `WAIT_S`, and read the stored run.
 """
 
 import fcntl
@@ -148,6 +148,7 @@ class Bench(SuiteBench):
 
         Raises:
             SkipTest: The adapter ignores a setting of the job, the run does not end, or no steps are observed.
+            TypeError: The adapter returns no report, or the model of the report does not contain `job.model()`.
         """
         job = self._restrict(job)
         return self._cached_run(repr(job), lambda path: observe(self.trainer, replace(job, directory=path)))
@@ -172,7 +173,7 @@ class Bench(SuiteBench):
             The resumed run.
 
         Raises:
-            SkipTest: The adapter reports no such checkpoint.
+            SkipTest: The checkpoint is not reported, does not exist, or has the same path as a later one.
         """
 
         def resume(directory: Path) -> Run:
@@ -220,7 +221,7 @@ class Bench(SuiteBench):
             step: The step of the checkpoint.
 
         Raises:
-            SkipTest: The adapter reports no such checkpoint.
+            SkipTest: The checkpoint is not reported, does not exist, or has the same path as a later one.
         """
         first = uninterrupted[0]
 
@@ -242,6 +243,9 @@ class Bench(SuiteBench):
 
         Returns:
             The directory of the killed run; None if the run has fewer operations.
+
+        Raises:
+            SkipTest: The run raises or hangs in its process.
         """
         directory = Path(tempfile.mkdtemp(dir=self.directory))
         job = replace(uninterrupted.job, directory=directory)
@@ -305,7 +309,8 @@ def _copy(uninterrupted: Run, step: int, directory: Path) -> Path:
         The path of the copied checkpoint of the step.
 
     Raises:
-        SkipTest: The checkpoint is not reported, does not exist, or has the same path as a later one.
+        SkipTest: The checkpoint is not reported, does not exist in the directory of the run, or has the same path as a
+            later one.
     """
     source, reported = uninterrupted.job.directory, uninterrupted.checkpoints
     if step not in reported:

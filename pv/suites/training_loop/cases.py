@@ -44,7 +44,7 @@ def _ending_scored(name: int, length: int, mask: int) -> Example:
 
 EVALUATED = unequal(5, start=20)
 DIVERGING = 4000.0
-"""A learning rate at which the loss only rises, so that the first checkpoint is the best."""
+"""A learning rate so large that the evaluation loss is smallest after the first step, with the default seed."""
 
 
 COMBINABLE: dict[str, Callable[[Job], Job]] = {

@@ -1,7 +1,7 @@
 """Describe how a run differs from a correct run: in its order, rates, weights or logged numbers; format its steps.
 
-A correct run (`expected`) is a run of the same job by the same trainer, such as the uninterrupted run. The cut of a
-resumed run is the point of its checkpoint in the uninterrupted run.
+A correct run (`expected`) is a run by the same trainer that must have equal steps, such as the uninterrupted run, or a
+run without evaluations. The cut of a resumed run is the point of its checkpoint in the uninterrupted run.
 """
 
 import math
@@ -33,8 +33,9 @@ def explain_order(actual: Sequence[int], expected: Run, skipped: int, cut: int |
 
     Returns:
         Causes for messages: the epochs that have this order, from their start or after `skipped` examples, and the
-        number of steps by which the resumed run starts too early or too late. () if there is no explanation, as for a
-        loop without passes over the data.
+        number of steps or examples by which the resumed run starts too early or too late. Without examples, the cause
+        is that the rest of the epoch is left out. () if there is no explanation, as for a loop without passes over the
+        data, or for fewer than `MIN_EXAMPLES` examples.
     """
     if not actual:
         return ("nothing: the rest of the epoch is left out",)
@@ -58,8 +59,8 @@ def explain_set(actual: Sequence[int], expected: Sequence[int]) -> tuple[str, ..
         expected: The names in the uninterrupted run.
 
     Returns:
-        A cause for messages, which says whether the examples are the same. () for fewer than `MIN_EXAMPLES` examples,
-        or if the numbers of examples differ.
+        A cause for messages, which says whether the examples are the same. () for fewer than `MIN_EXAMPLES` distinct
+        examples, or if their number is not the number of expected examples.
     """
     if len({*actual}) < MIN_EXAMPLES or len({*actual}) != len(expected):
         return ()
@@ -69,7 +70,7 @@ def explain_set(actual: Sequence[int], expected: Sequence[int]) -> tuple[str, ..
 
 
 def _start_offset(actual: Sequence[int], expected: Run, skipped: int) -> tuple[str, ...]:
-    """Return the number of steps by which a resumed run starts too late or too early, and the confused units, as text.
+    """Return the steps or examples by which a resumed run starts too late or early, and the confused units, as text.
 
     For the arguments, see `explain_order`.
     """
@@ -86,7 +87,7 @@ def _start_offset(actual: Sequence[int], expected: Run, skipped: int) -> tuple[s
 
 
 def _epochs(run: Run) -> list[list[int]]:
-    """Return the order of each epoch; [] unless every epoch has each example once."""
+    """Return the order of each complete epoch; [] unless each of them has every example once."""
     names, size = [name for step in run.order for name in step], len(run.job.train)
     orders = [names[epoch * size : (epoch + 1) * size] for epoch in range(len(names) // size)]
     return orders if all(len(set(epoch)) == size for epoch in orders) else []

@@ -1,7 +1,8 @@
 """Faults of the suite's loop that are too large for an edit of one expression.
 
-Each public function is a fault, and replaces a function of the module `loop`. Its argument `original` is the replaced
-function; the other arguments are the arguments of the replaced function. The contract lists the faults as `mutants`.
+Each public function is a fault, and replaces a function or method of the module `loop`. Its argument `original` is the
+replaced function; the other arguments are the arguments of the replaced function. The contract lists the faults as
+`mutants`.
 """
 
 import copy
@@ -29,7 +30,7 @@ Update = Callable[[Training], float]
 
 
 def no_partial_step(original: TrainStep, training: Training, window: Sequence[Batch]) -> None:
-    """Take no step on a window with fewer micro-batches than planned."""
+    """Take no step on a window with fewer micro-batches than planned, but count it as a step."""
     if len(window) == training.job.accumulate:
         original(training, window)
     else:
@@ -226,7 +227,7 @@ def draws_in_evaluation(original: Callable[[Job, nn.Module], float], job: Job, m
 
 
 def fetches_before_restoring(original: Load, job: Job, epoch: Windows) -> Iterator[list[Batch]]:
-    """Fetch the first batch of a resumed run twice: before the random state is restored, and after."""
+    """Fetch the first batch of each epoch of a resumed run twice, so that its random numbers are drawn twice."""
     if job.resume:
         job.collate([job.train[i] for i in epoch[0][0]])
     yield from original(job, epoch)
@@ -375,7 +376,7 @@ def _save_in_place(training: Training) -> None:
 
 
 def _restore_existing_parts(training: Training, saved: Saved) -> None:
-    """Restore the existing parts of a snapshot; the other parts keep their initial values."""
+    """Restore model, optimizer, schedule and state if they exist; all other parts keep their initial values."""
     if "model" in saved:
         training.model.load_state_dict(saved["model"])
     if "optimizer" in saved:

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 Features: TypeAlias = Mapping[str, bool | str]
 """By the name of a feature: True if the trainer has the feature, else the reason, or False to give no reason."""
 LOGGED = ("loss", "rate", "norm")
-"""The features that are numbers in the logs of a report."""
+"""The features that are numbers in the logs of a report, without the opt-in feature `tokens`."""
 FIXED_LENGTH = 5
-"""Length of all rows, in tokens, for a trainer without `lengths`."""
+"""Length of all rows, in tokens, for a trainer with `sequences` but without `lengths`."""
 _NEED_SEQUENCES = ("masks", "gaps", "lengths", "padding", "noise")
 """The features that a trainer without `sequences` does not have either."""
 _DECLARED_FALSE = "`features` of its adapter says False"
@@ -117,7 +117,7 @@ def restrict_job(job: Job, missing: Collection[str], ranks: int = 1) -> Job:
     1. Without `accumulate`, a batch has the examples of a whole window.
     2. Without `max_steps`, the number of steps becomes a number of epochs, rounded up.
     3. Without `epochs`, the number of epochs becomes a number of steps.
-    4. Without `warmup`, `log_every` or `eval_batch`, the setting has a fixed value.
+    4. Without `warmup`, the setting is 0; without `log_every`, it is 1; without `eval_batch`, it equals `batch`.
     5. Without `sequences`, `lengths`, `masks` or `gaps`, the examples are changed.
 
     Args:
@@ -287,8 +287,9 @@ def check_adapter(trainer: object) -> None:
         trainer: The adapter.
 
     Raises:
-        NoAdapter: A required attribute is missing, an attribute has the wrong type, or a feature is unknown.
-        Contradiction: A feature needs an attribute that the adapter does not have, or no feature ends a run.
+        NoAdapter: A required attribute is missing or a method, `features` is invalid, or a feature is unknown.
+        Contradiction: A feature needs an attribute that the adapter does not have, or no feature ends a run. Names of
+            version 0.2 declare a feature both present and missing, or name an unknown number.
 
     Warns:
         FutureWarning: The adapter uses names of version 0.2. The text says what to write.
@@ -307,7 +308,10 @@ def check_adapter(trainer: object) -> None:
 
 
 def _check_value(trainer: object, attribute: str) -> None:
-    """Raise `NoAdapter` if an attribute of `EXPECTED_VALUES` is required and missing, or has the wrong type."""
+    """Raise `NoAdapter` if an attribute of `EXPECTED_VALUES` is required and missing, or is a method.
+
+    The types of `features` and its values are checked too; `has` and `without` must not be text.
+    """
     place, expected = f"{name_of(type(trainer))}.{attribute}", EXPECTED_VALUES[attribute]
     if callable(inspect.getattr_static(trainer, attribute, None)):
         raise NoAdapter(f"{place} must be {expected}, but it is a method: write an attribute or a property instead")

@@ -225,7 +225,7 @@ OPT_IN = frozenset(
         "tokens",  # logs the number of scored tokens
     }
 )
-"""Features that a trainer has only if `features` of its adapter says True."""
+"""Features that a trainer has only if `features` of its adapter says True, or by an attribute, see `ATTRIBUTES`."""
 ATTRIBUTES = frozenset({"end", "newest"})
 """Features of `OPT_IN` that an attribute of the same name declares: `end`, the id of a token, or `newest(folder)`."""
 FEATURES = OPT_IN | {
@@ -271,8 +271,9 @@ class Trainer(Protocol):
 
     Attributes:
         features: Maps a feature to True if the trainer has the feature; otherwise to the reason, or to False without a
-            reason. Without an entry, the trainer has a feature unless it is in `OPT_IN`. The mapping extends the
-            mappings of the base classes.
+            reason. Without an entry, the trainer has a feature of `ATTRIBUTES` if the adapter has the attribute, no
+            other feature of `OPT_IN`, and all features outside `OPT_IN`, except those that need a missing feature. The
+            mapping extends the mappings of the base classes.
         tolerance: Relative tolerance of gradients. It must be larger if the trainer computes in a lower precision.
         not_claimed: Optional. Maps the id of a claim that the trainer does not make to the reason, with a reference to
             the documentation of the trainer.

@@ -1,7 +1,7 @@
 """A correct training loop in plain PyTorch, in one process. All claims of the suite hold for this loop.
 
 It has four parts: the plan (order, rates, steps), checkpoints, a training step, and logs and evaluations. The mutants
-of the suite are faults in its public functions.
+of the suite are faults in its public functions, and in the functions of `network`.
 """
 
 import copy
@@ -87,6 +87,8 @@ def stop_requested(job: Job, step: int) -> bool:
 def rate_factor(job: Job, done: int, planned: int) -> float:
     """Return the factor of the rate in the step after `done` steps: linear warm-up, then linear decay to 0.
 
+    With a constant schedule, the factor is 1 in every step, also during the warm-up.
+
     Args:
         job: The job, with its schedule and the steps of its warm-up.
         done: The number of steps done.
@@ -139,7 +141,7 @@ class State:
 
 @dataclass(slots=True, kw_only=True)
 class Training:
-    """The objects of a run that are created once and change with every step."""
+    """A job and the objects of its run, which change with every step. `restore` replaces only `state`."""
 
     job: Job
     model: nn.Module
@@ -178,8 +180,9 @@ def refuse_later_checkpoints(directory: Path, step: int) -> None:
 def save(training: Training) -> None:
     """Save a checkpoint under a temporary name, then rename it, so that no incomplete checkpoint is visible."""
     path = training.job.directory / f"step-{training.state.step}"
-    # POSIX renames a directory atomically: a reader sees a complete checkpoint or none. Both paths may exist: the
-    # temporary one from a run that was killed, the other one from a run that took the step before a resume.
+    # POSIX renames a directory atomically: a reader sees a complete checkpoint or none. The temporary path may exist
+    # from a run that was killed. `begin` refuses a directory with a later checkpoint, so `path` exists only if another
+    # run has saved this step since then.
     unfinished = partial_path(path)
     for folder in (unfinished, path):
         shutil.rmtree(folder, ignore_errors=True)
@@ -310,7 +313,7 @@ def make_optimizer(job: Job, model: nn.Module) -> Optimizer:
 
 
 def make_scheduler(job: Job, optimizer: Optimizer) -> LambdaLR:
-    """Return the schedule of the rate, which advances once a step."""
+    """Return the schedule of the rate. It advances after every step that the scaler does not skip."""
     return LambdaLR(optimizer, lambda done: rate_factor(job, done, planned_steps(job)))
 
 
@@ -363,7 +366,7 @@ def refuse_not_finite(window: Sequence[Sums], step: int) -> None:
 
 
 def clip(parameters: Iterable[Tensor], limit: float | None) -> float:
-    """Scale the gradient to a norm of at most `limit`, and return its norm before. None scales nothing."""
+    """Scale the gradient to a norm of at most `limit`, and return its norm before. None scales no finite gradient."""
     return float(clip_grad_norm_(parameters, math.inf if limit is None else limit))
 
 

@@ -39,7 +39,7 @@ Rows = list[list[Example]]
 LIMITS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
 """Usual limits for clipping the norm of a gradient."""
 LEAST_SCALE = 100.0
-"""Smallest factor that counts as the scale of a scaler. A smaller factor may be the number of tokens or examples."""
+"""Only a larger factor counts as the scale of a scaler. A smaller one may be the number of tokens or examples."""
 LOW_PRECISION = (torch.bfloat16, torch.float16)
 """Dtypes whose rounding errors exceed the tolerance of gradients."""
 
@@ -79,7 +79,7 @@ def _sum(gradients: Iterable[Gradient]) -> Gradient:
 
 
 def explain_gradient(run: Run, k: int, tolerance: float) -> tuple[str, ...]:
-    """Return the known mistakes that give exactly the gradient of the step at index k.
+    """Return the known mistakes that give the gradient of the step at index k, exactly or else up to a factor.
 
     Args:
         run: The run.
@@ -143,7 +143,7 @@ def scale_of(run: Run, k: int) -> float | None:
 
 
 def _ratios(window: Window) -> dict[str, float]:
-    """Return the factors between wrong gradients and the correct gradient, by the name of the wrong divisor."""
+    """Return the factors between wrong gradients and the correct gradient, by mistake, such as a wrong divisor."""
     job, batches, size = window.run.job, len(window.step.batches), norm(window.mean())
     rows = [example for batch in window.examples for example in batch]
     tokens, labels = sum(example.scored for example in rows), sum(map(_count_labels, rows))

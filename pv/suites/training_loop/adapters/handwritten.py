@@ -38,9 +38,11 @@ def fill_in(description: str, *values: object) -> object:
 class HandWritten:
     """Runs jobs with the parts of a loop. The methods call the code under test.
 
-    `build` sets `self.loop`; `self.job` is the job. A method that is not overridden calls the only public method of
-    the loop that has a usual name for this part, such as `train_step(window)` or `save_checkpoint(path)`. The logged
-    numbers and the count of steps are read from attributes with usual names, such as `last_loss` or `iteration`.
+    `build` sets `self.loop`; `self.job` is the job. If `windows`, `update`, `evaluate`, `save` or `load` is not
+    overridden, it calls the method of the loop that has a usual name for this part, such as `train_step(window)` or
+    `save_checkpoint(path)`. The logged numbers and the count of steps are read from attributes with usual names, such
+    as `last_loss` or `iteration`. `build` must be overridden; `best`, `best_model` and `average` must be overridden if
+    the loop has the feature.
 
     This class calls `update` for each window, and logs, evaluates and saves at the cadences of the job. The loop itself
     determines order, epochs, the end of the run, accumulation, clipping, schedule, and the content of a checkpoint.
@@ -117,7 +119,10 @@ class HandWritten:
         return float(method())
 
     def save(self, path: Path) -> None:
-        """Write a checkpoint to a path that does not exist yet, as a file or a directory."""
+        """Write a checkpoint to a path, as a file or a directory.
+
+        The path does not exist yet, except if the job is run in the folder of an earlier run.
+        """
         self._part("save")(path)
 
     def load(self, path: Path) -> int:
@@ -173,7 +178,7 @@ class HandWritten:
         return method
 
     def _number(self, name: str, method: str) -> float:
-        """Return a number of the last step from an attribute of the loop. Raise `Placeholder` if there is none."""
+        """Return a number from an attribute of the loop. Raise `Placeholder` if there is none, or several."""
         value = number(self.loop, name)
         if value is None:
             raise self._placeholder(method)

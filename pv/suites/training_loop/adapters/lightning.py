@@ -160,6 +160,8 @@ def _settings(job: Job) -> dict[str, object]:
 def _checkpoint_callbacks(job: Job, monitored: str) -> list[Callback]:
     """Return the callbacks that save the newest checkpoints and, if `job.best` is set, the best checkpoint.
 
+    All checkpoints are kept if `job.keep` is None. There is no callback if the job saves no checkpoints.
+
     Args:
         job: The job.
         monitored: The name of the evaluation loss that determines the best checkpoint.

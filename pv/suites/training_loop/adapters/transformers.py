@@ -174,7 +174,7 @@ class Transformers:
         return [row_of(example) | {"attention_mask": [1] * len(example.tokens)} for example in examples] or None
 
     def extra(self, job: Job) -> dict[str, object]:
-        """Return the settings of this trainer that `TrainingArguments` does not have, for subclasses to override."""
+        """Return further settings, which replace settings of the job. Subclasses override it, see `TRL`."""
         return {}
 
 
@@ -259,7 +259,7 @@ for _event in ("train_begin", "epoch_begin", "step_begin", "log", "evaluate", "s
 
 
 def _complete_report(job: Job, report: Report, trainer: Trainer) -> Report:
-    """Add the logs, evaluations and checkpoints of a finished run to its report, and return the report."""
+    """Add all facts about a finished run, except its events, to its report, and return the report."""
     names = {"learning_rate": "rate", "grad_norm": "norm"}
     for row in trainer.state.log_history:
         if "eval_loss" in row:

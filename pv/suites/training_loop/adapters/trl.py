@@ -49,7 +49,7 @@ class HeadForCausalLM(PreTrainedModel, GenerationMixin):
 
 
 class TRL(Transformers):
-    """Runs jobs with a subclass of `trl.SFTTrainer`; see `Transformers` for the arguments."""
+    """Runs jobs with a subclass of `trl.SFTTrainer`. Its arguments are the first three arguments of `Transformers`."""
 
     features: Mapping[str, bool | str] = {"noise": "SFTTrainer collates the rows of a stored dataset"}
     arguments = SFTConfig
@@ -81,7 +81,7 @@ class TRL(Transformers):
         return Dataset.from_list([row_of(example) for example in examples]) if examples else None
 
     def extra(self, job: Job) -> dict[str, object]:
-        """Return the settings that only `SFTConfig` has."""
+        """Return the settings of `SFTConfig` that `Transformers` does not set."""
         return {
             "max_length": None,  # no truncation
             "loss_type": "nll",

@@ -72,13 +72,15 @@ def number(loop: object, name: str) -> float | None:
 def settings(kind: Callable[..., Result], job: Job, **extra: object) -> Result:
     """Create the settings of a loop from a job.
 
-    1. A class, or a function that takes settings, is called: parameters with usual names get the settings of the job.
-    2. A function that needs no arguments and takes no setting, such as `parse_args(argv=None)`, is called with an
-       empty command line. Then the attributes of the returned settings that have usual names are set.
+    1. A class with parameters, or a function that takes settings, is called: parameters with usual names get the
+       settings of the job.
+    2. A function that needs no arguments and takes no setting, such as `parse_args(argv=None)`, or a class without
+       parameters is called with an empty command line. Then the attributes of the returned settings that have usual
+       names are set.
 
     Values are converted to the form that loops take:
 
-    * a cadence of 0 (never) becomes 10**9;
+    * a cadence of evaluations or checkpoints of 0 (never) becomes 10**9;
     * if the job does not clip and the parameter of the limit is a number, the limit is infinite;
     * if the loop takes `max_steps` and epochs, there are so many epochs that `max_steps` ends the run;
     * a directory is text if the annotation is `str`;
@@ -96,6 +98,7 @@ def settings(kind: Callable[..., Result], job: Job, **extra: object) -> Result:
 
     Raises:
         TypeError: A required argument of the command line is neither in the job nor in `extra`.
+        ValueError: The parser of the command line reports another error.
     """
     parameters = dict(inspect.signature(kind).parameters)
     values = _arguments(kind, parameters, job, extra)

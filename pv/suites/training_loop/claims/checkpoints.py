@@ -125,7 +125,7 @@ def require_nan(run: Run) -> None:
 
 
 def _best_evaluation(run: Run) -> tuple[int, float]:
-    """Return the step and the loss of the evaluation with the smallest finite loss. Raise SkipTest if there is none."""
+    """Return the step and the loss of the evaluation with the smallest loss, except NaN. Raise SkipTest without one."""
     finite = [evaluation for evaluation in run.evaluations if not math.isnan(evaluation[1])]
     require(finite, "evaluation with a finite loss", "which the best checkpoint is chosen by")
     return min(finite, key=lambda evaluation: evaluation[1])

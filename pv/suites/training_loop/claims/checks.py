@@ -82,7 +82,8 @@ def require_rate(bench: Bench, run: Run) -> None:
 def trains_in_eval_mode(run: Run) -> bool:
     """Return whether a run trains in eval mode.
 
-    Such a run has steps without a forward in training mode, and forwards of training examples in eval mode.
+    Such a run has steps without a forward in training mode, and forwards of training examples in eval mode with
+    gradients enabled.
     """
     if all(step.batches for step in run.steps):
         return False
@@ -169,8 +170,9 @@ def side_effect_cases(bench: Bench, job: Job, cadence: str, name: str, count: Ca
         job: The job with evaluations or checkpoints.
         cadence: The setting that turns evaluations or checkpoints off if it is 0: `eval_every` or `save_every`.
         name: `evaluations` or `checkpoints`, for messages.
-        count: Returns the observed number of evaluations or checkpoints of a run. If the number is not larger in the
-            run with evaluations or checkpoints, the adapter ignored the setting, and the case is untried.
+        count: Returns the observed number of evaluations or checkpoints of a run. If the runs are equal and the number
+            is not larger in the run with evaluations or checkpoints, the adapter ignored the setting, and the case is
+            untried.
 
     Returns:
         A case for each accumulation.
@@ -198,7 +200,11 @@ def side_effect_cases(bench: Bench, job: Job, cadence: str, name: str, count: Ca
 
 
 def gradient_case(bench: Bench, run: Run, k: int) -> Case:
-    """Compare the gradient of the step at index k with the gradient of the token mean over the examples of the step."""
+    """Compare the gradient of the step at index k with the gradient of the token mean over the examples of the step.
+
+    Raises:
+        SkipTest: The loop does not have `clip`, and the gradient is clipped at a usual limit.
+    """
     step, tolerance = run.steps[k], bench.trainer.tolerance
     if not step.batches:
         causes = ("training in eval mode",) if trains_in_eval_mode(run) else ()

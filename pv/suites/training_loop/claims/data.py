@@ -36,7 +36,7 @@ WINDOW_ACROSS_EPOCHS = (
 
 
 def consumed(run: Run) -> list[int]:
-    """Return the names of the examples in all forwards in training mode, in order."""
+    """Return the names of the examples in all forwards in training mode with gradients, in order."""
     parts = [*(step.names for step in run.steps), *run.leftover]
     return [name for part in parts for name in part]
 
@@ -58,7 +58,10 @@ def falsify_each_example_once_an_epoch(bench: Bench, **shape: Unpack[Shape]) -> 
 
 
 def _judge_passes(run: Run) -> None:
-    """Refute the claim if an example is repeated in the last, incomplete pass over the data."""
+    """Refute the claim if an example is repeated in the last, incomplete pass over the data.
+
+    Raise SkipTest if no example is used.
+    """
     names, n = consumed(run), len(run.job.train)
     if not names:
         raise SkipTest("no example is used: the data do not fill a window")

@@ -51,11 +51,16 @@ def falsify_equal_full_windows(bench: Bench) -> None:
 
 
 DISTINGUISHING = {"train": unequal(10), "batch": 2, "accumulate": 3, "epochs": 2}
-"""A job in which no two known mistakes give the same gradient. It is tried before the random jobs."""
+"""A job in whose first step, a full window, no two known mistakes give the same gradient.
+
+In other steps, a few do. The job is tried before the random jobs.
+"""
 
 
 def unequal_cases(bench: Bench, shape: Shape, selects: Callable[[int, int], bool]) -> Cases:
     """Return a case for the gradients of a job, and one for the masks with which the model is called.
+
+    The result is {} if no step is judged and no mask is wrong.
 
     Args:
         bench: The bench.
@@ -413,10 +418,11 @@ CorrectMask = Sequence[float | None]
 def wrong_mask(run: Run) -> tuple[str, tuple[str, ...]]:
     """Return the fault of the first wrong mask of a run, and its known causes; "" and () if no mask is wrong.
 
-    Two kinds of masks are not judged:
+    Three kinds of masks are not judged:
 
     1. boolean masks that are True only for padding, such as the `key_padding_mask` of PyTorch;
-    2. the masks of a run in which a row contains several examples, since such a mask may number the examples.
+    2. the masks of a run in which a row contains several examples, since such a mask may number the examples;
+    3. the masks of rows that are no training examples of the run.
     """
     if any(_has_several_examples(run, row.ids) for row in run.masked):
         return "", ()

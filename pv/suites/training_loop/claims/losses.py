@@ -368,7 +368,7 @@ def _with_cause_of_mode(case: Case) -> Case:
     """Return a case with better causes.
 
     A fault of a run that evaluates in training mode has this mode as its only cause. Otherwise the causes are kept, and
-    a hint about loaders is added to them.
+    a hint about loaders is added to the causes that are not about weights.
     """
     if case.fault and _evaluates_in_training_mode(case.run):
         return replace(case, causes=(TRAINING_MODE,))

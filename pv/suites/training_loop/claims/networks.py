@@ -150,7 +150,7 @@ def _parameter_names(network: nn.Module, optimizer: Optimizer) -> list[str]:
 
     A parameter that the network does not have belongs to another network, for example to a second network of the same
     class. Its name is the name of a parameter of the network with the same shape, and if possible the same values,
-    followed by `OTHER_NETWORK`.
+    followed by `OTHER_NETWORK`. If there is no such parameter, the shape is the name.
     """
     named = dict(network.named_parameters())
     names = {id(parameter): name for name, parameter in named.items()}
@@ -408,7 +408,7 @@ def tied_pairs(bench: Bench, network: nn.Module) -> Pairs:
     """Return pairs of names, each of which must be one parameter.
 
     The adapter declares the pairs in `tied`. By default, a pair is the weights of an embedding and of a linear layer
-    that have the same initial values, unless all values are equal.
+    that are one parameter, or have the same initial values, which are not all equal.
     """
     declared = getattr(bench.trainer, "tied", None)
     if declared is not None:

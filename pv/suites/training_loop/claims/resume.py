@@ -81,7 +81,7 @@ def cut_cases(bench: Bench, check: Check, job: Job = SAVED, windows: tuple[int, 
 
 
 def cut_case(bench: Bench, uninterrupted: Run, k: int, check: Check) -> Case:
-    """Resume the run after step k, apply the check, and return the case."""
+    """Resume the run after step k, apply the check, and return the case. A missing checkpoint is a fault."""
     if k not in uninterrupted.checkpoints:
         return Case(uninterrupted, f"there is no checkpoint of step {k}")
     resumed = bench.resume(uninterrupted, k)
@@ -153,7 +153,10 @@ def falsify_steps_left(bench: Bench) -> None:
 
 
 def _confirmed_causes(bench: Bench, uninterrupted: Run, k: int, causes: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the causes that also explain a run with one more epoch, cut after step `k` or an epoch later."""
+    """Return the causes that also explain a run with one more epoch, cut after step `k` and an epoch later.
+
+    A single cause is not tried. A cut that no cause explains, or without a checkpoint, excludes no cause.
+    """
     # In a short run, several mistakes give the same number of steps; a longer run distinguishes the mistakes.
     if len(causes) < 2:
         return causes
@@ -362,7 +365,7 @@ def falsify_other_logged_numbers(bench: Bench) -> None:
 
 
 def number_fault(uninterrupted: Run, resumed: Run, k: int, name: str) -> FaultAndCauses:
-    """Return the logs after the cut in which a number differs, and the known causes.
+    """Return the logs of a resumed run in which a number differs, and the known causes.
 
     If the number is too low by the scored tokens, or by all tokens, before the cut, its count began again at 0.
     """

@@ -261,7 +261,10 @@ def _gradient_fault(bench: Bench, run: Run) -> str:
 
 
 def _rate_fault(bench: Bench, run: Run) -> str:
-    """Return the first fault of a learning rate; "" if there is none, or the trainer does not claim its schedule."""
+    """Return the first fault of a learning rate; "" if there is none.
+
+    The rates are not checked if the schedule of the job is constant, or the trainer does not claim its schedule.
+    """
     if run.job.schedule == "constant" or bench.missing("TL-RATE-001", ()):
         return ""
     scheduled_rate = schedule_of(bench, run)
@@ -284,7 +287,8 @@ def _average_fault(bench: Bench, run: Run) -> str:
 
 def _evaluation_fault(bench: Bench, run: Run) -> str:
     """Return the fault of the last evaluation; "" if there is none."""
-    # TL-EVAL-001 judges the earlier evaluations, and evaluations that are reported for a wrong step.
+    # Only the last evaluation is judged here. TL-EVAL-001 is about all evaluations of a run, TL-EVAL-007 about the
+    # steps for which they are reported.
     if not run.evaluations or run.evaluations[-1][0] > len(run.steps):
         return ""
     k, loss = run.evaluations[-1]

@@ -88,7 +88,10 @@ def falsify_rate_of_each_step(bench: Bench) -> None:
 
 
 def _causes_of_rates(bench: Bench, run: Run, actual: list[float], planned: int) -> tuple[str, ...]:
-    """Return the known mistakes of a schedule that give exactly the actual rates."""
+    """Return the known mistakes of a schedule that give exactly the actual rates.
+
+    A wrong rate 0 in the first step is named even if it does not explain the later rates.
+    """
     schedule, planned_batches = schedule_of(bench, run), planned * run.job.accumulate
     per_epoch = planned_steps(run.job) // run.job.epochs
     # A wrong schedule is the correct one, evaluated with wrong arguments. By mistake: a function from step k to the
@@ -409,6 +412,9 @@ def _growth_case(plain: Run, with_scaler: Run) -> Case:
     Args:
         plain: A run without a scaler, whose gradients show the scales of the other run.
         with_scaler: The run of the same job with a scaler.
+
+    Raises:
+        SkipTest: The scale is always 1, or grows less than twice.
     """
     if len(plain.steps) != len(with_scaler.steps):
         return Case(with_scaler, f"{len(with_scaler.steps)} steps are taken, and without a scaler {len(plain.steps)}")
