@@ -18,7 +18,8 @@ def whole_step(out: Path, report: Callable[[str], object]) -> int:
     """Return the step of the newest undamaged checkpoint; 0 if there is no checkpoint.
 
     Damaged checkpoints that are newer are renamed to `NAME.damaged`, so that the run does not resume from them. Raise
-    `CheckpointError` if all checkpoints are damaged, because the run would start over.
+    `CheckpointError` if all checkpoints are damaged, because the run would start over, and `OutputError` if a damaged
+    checkpoint cannot be renamed.
     """
     directory = out / CHECKPOINTS
     while steps := named_steps(directory, RUN_ID):
@@ -48,7 +49,10 @@ def _set_aside(path: Path) -> Path:
 
 
 def model_step(out: Path) -> int:
-    """Return the number of steps after which the model in `out` was written; 0 without an undamaged model."""
+    """Return the number of steps after which the model in `out` was written; 0 without an undamaged model.
+
+    A model without digests counts as undamaged.
+    """
     try:
         manifest = json.loads((out / MANIFEST).read_bytes())
         if "sha256" in manifest:  # custom parts may write no digests
