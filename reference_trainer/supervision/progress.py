@@ -63,14 +63,18 @@ def model_step(out: Path) -> int:
 
 
 def is_done(out: Path, step: int | None) -> bool:
-    """Return whether `out` has the model of at least `step` steps; if `step` is None, of all planned steps."""
+    """Return whether `out` has the model of at least `step` steps.
+
+    If `step` is None, return whether it has the model of a run without `max_steps`, or with fewer steps: the run has
+    ended after all planned steps, or because a callback ended it.
+    """
     taken = model_step(out)
     if step is not None:
         return taken >= step
     if not taken:
         return False
     limit = json.loads((out / MANIFEST).read_bytes()).get("settings", {}).get("max_steps")
-    return limit is None or taken < limit  # with fewer steps than its limit, the run has ended after its planned steps
+    return limit is None or taken < limit  # with fewer steps than its limit, the run has ended by itself
 
 
 def check_model(out: Path, settings: Settings) -> None:

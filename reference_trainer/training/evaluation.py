@@ -49,7 +49,7 @@ def evaluate(
     """Return the sums of losses and metrics over all sequences, with their counts.
 
     The names are as in `sums_of`, without "loss" and with "token_accuracy", the number of tokens that the student
-    predicts. Sums are float64, so that the batch size changes them by the rounding of float64 at most.
+    predicts. Sums are float64, so that equal logits give equal sums for any batch size, up to the rounding of float64.
 
     Args:
         teacher: The teacher.

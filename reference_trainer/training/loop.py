@@ -100,7 +100,8 @@ def train(
         The result of the run, also if a callback has ended the run.
 
     Raises:
-        CallbackError: Before the first event, if `as_callbacks` refuses a callback.
+        CallbackError: Before the first event, if `Callbacks` refuses a callback; later, if a hook returns something
+            other than an action, or a state is not JSON.
         StopRequestedError: If a rank was asked to stop; with `services.save`, after a save of the last complete step.
         TrainerError: As `kd_window`.
 
@@ -264,7 +265,9 @@ class _Run:
         return self._call(event)
 
     def _save(self, save: Callable[[Saved], Path | None], saved: Saved, states: dict[str, str] | None = None) -> Action:
-        """Save the run after all observers have processed the events so far. Call `on_save` if a file was written.
+        """Save the run after all observers have processed the events so far. Call `on_save` if `save` returned a path.
+
+        The file of this path may still be written in the background.
 
         states: the states of callbacks to save; by default their current states.
         """

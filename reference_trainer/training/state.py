@@ -211,10 +211,10 @@ class RunServices:
     """Functions of the caller that a run calls.
 
     Attributes:
-        evaluate: Returns the metrics of an evaluation; called in the steps that the schedule evaluates.
-        save: Writes a checkpoint; returns its path, or None if none was written. Called in each step that is evaluated
-            or whose checkpoint is due or requested, before `on_train_end` if callbacks have ended a run with a
-            `save_every` after another step, and before `StopRequestedError`.
+        evaluate: Returns the metrics of an evaluation; called in the steps that the schedule or a callback evaluates.
+        save: Writes a checkpoint, or starts to; returns its path, or None if none is written. Called in each step that
+            is evaluated or whose checkpoint is due or requested, before `on_train_end` if callbacks have ended a run
+            with a `save_every` after another step, and before `StopRequestedError`.
         stop_requested: Polled once a step: on one rank before `on_step_end`, on several ranks before the step, and also
             at the boundaries of epochs and before a save. If any rank returns True, the run saves the step and raises
             `StopRequestedError`. A run of one process polls it after an error too, and saves the last complete step if
