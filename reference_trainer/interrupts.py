@@ -56,6 +56,7 @@ def exit_at_once() -> None:
 def raise_once() -> None:
     """Let a signal raise `KeyboardInterrupt` from now on, and ignore signals in the 3 s after this signal.
 
+    After the first signal, warnings of schedulers (SIGUSR1, SIGUSR2, SIGXCPU) are ignored without a time limit.
     Only signals for which `exit_at_once` has set a handler are handled.
     """
     _exchange(_exit, _RaiseOnce())

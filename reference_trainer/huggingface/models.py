@@ -410,7 +410,8 @@ def check_place(source: Source) -> str:
 def check_hub(source: Source, missing: str) -> None:
     """Raise `ModelFileError` if the hub must be read and cannot be reached.
 
-    This function makes one request. Without it, the library would try six times for every file, for about a minute.
+    This function makes at most one request: none offline, or if the cache has the configuration. Without it, the
+    library would try six times for every file, for about a minute.
 
     Args:
         source: The model, by its id.

@@ -24,7 +24,7 @@ SHORT_PIECE, MAX_SHORT = 64, 100
 
 
 class Pieces:
-    """Tokenises texts piece by piece, and stores the tokens of the pieces until `clear` is called.
+    """Tokenises texts piece by piece, and stores the tokens of the pieces; `clear` removes all but short pieces.
 
     Args:
         tokenizer: A tokenizer of transformers.

@@ -74,7 +74,7 @@ def computing_in(dtype: str, module: nn.Module) -> nn.Module:
 
 
 class _Autocast(nn.Module):
-    """A module that computes under bfloat16 autocast, with its weights in float32."""
+    """A module that computes under bfloat16 autocast; its weights keep their dtype."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()

@@ -201,7 +201,10 @@ def _hint_at_previous(path: Path) -> str:
 
 
 def metrics_length(checkpoint: Checkpoint | None, directory: Path) -> int:
-    """Return the number of bytes of the metrics file to keep: the number in a checkpoint of `directory`, else 0."""
+    """Return the number of bytes of the metrics file to keep: the number in a checkpoint of `directory`, else 0.
+
+    Raise `CheckpointError` if the checkpoint has no valid number.
+    """
     # A checkpoint in another directory belongs to another run, which has its own metrics file.
     if checkpoint is None or checkpoint.path.resolve().parent != directory.resolve():
         return 0
@@ -272,7 +275,8 @@ class WritingCallback(Callback):
 class Checkpoints:
     """The checkpoints of one run in `directory`. The last `keep` and the best are kept.
 
-    `writer` writes them in the background: a step waits for the copy of the tensors, not for the disk.
+    `writer` writes them in the background: a step waits for the copy of the tensors, not for the disk. With `fsdp2`,
+    the ranks write their shards at once, and a step waits for the disk.
 
     Attributes:
         directory: The directory of the checkpoints.

@@ -121,7 +121,9 @@ def kept_settings(settings: Settings) -> dict[str, object]:
 
 
 def resumed_settings(settings: Settings) -> Settings:
-    """Return the settings of a resumed run: the explicit settings, and all others from the checkpoint to resume.
+    """Return the settings of a resumed run: the explicit settings, and others from the checkpoint to resume.
+
+    The settings in `NEW_ON_RESUME` are not taken from the checkpoint.
 
     `check_conditions` refuses an explicit setting that a resumed run may not change.
 

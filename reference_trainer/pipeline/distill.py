@@ -92,7 +92,9 @@ def distill(
         The models, the sums on held-back rows, and the output directory.
 
     Raises:
-        DataError, ModelFileError, OutputError, SettingError: If the inputs are invalid, before the training.
+        DataError, ModelFileError, OutputError, SettingError: If the inputs are invalid, before the training; an
+            OutputError also if results cannot be written.
+        CheckpointError: If the checkpoint to resume is missing or damaged, or the run cannot continue from it.
         RankError: If another process has failed.
         SmokeError: If a smoke run took no step.
         TrainerError: As `loop.train`.
@@ -125,7 +127,7 @@ class Distillation(Run):
     """
 
     outputs: SavedOutputs | None = None
-    _is_saved = False  # whether the training has ended and a checkpoint of its last step exists
+    _is_saved = False  # whether the training has ended with a `save_every`, so that its last step has a checkpoint
 
     def prepare(self) -> None:
         """Connect the ranks, claim the output directory, and make models, batches, optimizer and callbacks.

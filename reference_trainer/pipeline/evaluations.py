@@ -113,9 +113,9 @@ class BestTracker:
 class EvalConfig:
     """The identity of an evaluation. Metrics of two evaluations with equal identities can be compared.
 
-    Batch size, device and paths are not included, because metrics do not depend on them. Temperature and divergence are
-    not included either: compare soft_loss and kl_at_T only if they are equal. The code of a custom evaluation is not
-    included.
+    Batch size, device and paths are not included, because they change metrics by rounding at most. Temperature and
+    divergence are not included either: compare soft_loss and kl_at_T only if they are equal. The code of a
+    custom evaluation is not included.
 
     Attributes:
         data, tokenizer, chat_template: SHA-256 of each; None if the run has none.

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from reference_trainer.pipeline.plot import PlottedRun
 
-# Okabe and Ito, "Color Universal Design", 2008: distinct under the common kinds of colour blindness.
+# Okabe and Ito, "Color Universal Design", 2008: distinct under the common kinds of colour blindness. A brown replaces
+# their yellow.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#000000", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D1F")
 _STYLES: Sequence[LineStyleType] = ("-", "--", "-.", ":")
 _NATS = "nats per token"

@@ -86,11 +86,15 @@ from reference_trainer.training.update import layer_scales, new_optimizer, undec
 Entered = TypeVar("Entered")
 
 PACKAGED_SHARE = 1 / 6
-"""Share of the packaged text that the student is trained on. The packaged teacher was trained on the whole text."""
+"""Default share of the first nine tenths of the packaged text that the student is trained on.
+
+The packaged teacher was trained on all nine tenths."""
 EMPTY_LINE = "\n\n"
 """The default separator of documents."""
 EVALUATED_BYTES = 2**16
-"""Largest number of held-back bytes to evaluate; more bytes add little precision and much time."""
+"""Largest number of held-back bytes to evaluate, or `length` if that is larger.
+
+More bytes add little precision and much time."""
 
 
 class Data(Protocol):
@@ -229,7 +233,7 @@ class Run:
         contexts: The contexts that are closed at the end of the run.
         outermost: The context in `contexts` that is closed last.
         recipe: The parts.
-        held_back: The rows that `evaluate` uses, set by `make_batches`.
+        held_back: The rows that `evaluate` uses, set by `make_batches` or `make_held_back`.
         learner: The wrapped student, which the step and `evaluate` call. Set by `Distillation.prepare`, as are ranks,
             device, batches, student, teacher, parallel, schedule and features.
         frozen: The wrapped teacher, which the step and `evaluate` call. Set by `Distillation.prepare`.
@@ -237,7 +241,7 @@ class Run:
     Args:
         settings: The settings of the run.
         recipe: Returns the parts of the run; by default `packaged_recipe`.
-        callbacks: Called after the packaged callbacks.
+        callbacks: Called after the packaged callbacks, except those that write the metrics file and the trace.
         lines: The writer of all lines; by default to standard output.
         clock: Returns a time in seconds that never decreases.
         environment: The environment variables by which a launcher gives this process its rank.

@@ -1,7 +1,8 @@
 """Predict the memory of a rank (by part) and the steps, tokens and time of a run, without weights or training.
 
 Models are created on PyTorch's meta device from their configurations. Weights, gradients and states of the optimizer
-are exact; the other parts are estimates. The CUDA context and fragmentation take 1 to 3 GiB more, not included here.
+are exact, except a state that cannot be created there; the other parts are estimates. The CUDA context and
+fragmentation take 1 to 3 GiB more, not included here.
 
 Shape letters: B rows of a batch, T positions, V vocabulary, W width, H heads, L layers, R ranks.
 """
@@ -60,7 +61,8 @@ class Plan:
         ranks: Number of ranks.
         parameters: Numbers of all and of trained parameters of the student.
         steps: Number of optimizer steps; None without readable data.
-        predicted_tokens: Number of tokens with a loss, summed over all steps; None without readable data.
+        predicted_tokens: Number of tokens with a loss, summed over all steps; an estimate for long epochs. None without
+            readable data, and for batches other than `ShuffledBatches`.
         largest_step: Largest number of tokens of a step of all ranks, with padding.
         notes: Lines about values that could not be read or counted.
     """

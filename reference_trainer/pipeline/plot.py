@@ -63,7 +63,7 @@ def plot(runs: Sequence[Path], out: Path, *, metrics: Sequence[str] = (), force:
 
 
 def read_runs(paths: Sequence[Path]) -> list[PlottedRun]:
-    """Return the runs of metrics files or directories, each with a different label. Raise as `plot`."""
+    """Return the runs of metrics files or directories; only equal paths have equal labels. Raise as `plot`."""
     if not 1 <= len(paths) <= MOST_RUNS:
         raise SettingError(f"invalid number of runs {len(paths)}: expected 1 to {MOST_RUNS}")
     return [_read(path, label) for path, label in zip(paths, _labels(paths), strict=True)]
@@ -84,13 +84,16 @@ def _read(path: Path, label: str) -> PlottedRun:
 
 
 def _labels(paths: Sequence[Path]) -> list[str]:
-    """Return the names of the runs' directories as labels; if two names are equal, the paths."""
+    """Return labels: the name of a run's directory, or of a file of another name; if two names are equal, all paths."""
     names = [(path.parent if path.name == METRICS_FILE else path).resolve().name for path in paths]
     return names if len({*names}) == len(names) else [str(path) for path in paths]
 
 
 def _choose_metrics(metrics: Sequence[str], runs: Sequence[PlottedRun]) -> tuple[list[str], tuple[str, ...]]:
-    """Return the metrics to draw, loss and learning rate first, and lines about metrics that are left out."""
+    """Return the metrics to draw, and lines about metrics that are left out.
+
+    These are `metrics` in the given order, or by default metrics of the runs, loss and learning rate first.
+    """
     names = list(dict.fromkeys(name for run in runs for name in run.points))
     for name in metrics:
         if name not in names:

@@ -58,7 +58,8 @@ def precompute(
         shard_bytes: Approximate size of a shard.
 
     Raises:
-        OutputError: The directory has other outputs or other files.
+        OutputError: The directory has other outputs, or cannot be written.
+        ModelFileError: The directory exists without valid outputs, also if it is empty.
         SettingError: `top_k` is larger than the vocabulary, the data has no example numbers, the teacher is served, or
             the teacher has another tokenizer.
         LogitsError: An output is not finite.

@@ -33,7 +33,7 @@ class DistillResult:
         held_back: Sums on held-back rows, by the names of `evaluate`; empty for a smoke run.
         checks: The checks of a smoke run; else empty.
         student: The trained model.
-        teacher: The frozen model.
+        teacher: The frozen model; an empty module if its outputs come from a server or from files.
         unit: The unit of the data, "byte" or "token".
     """
 
@@ -56,8 +56,8 @@ def result_lines(
 ) -> tuple[str, ...]:
     """Return a line about the run, one line for each held-back metric, and a line with the output directory.
 
-    The elapsed time counts as at least one nanosecond. The losses of `training.evaluation.evaluate` are in nats per
-    `unit` of the data; perplexities, shares and the metrics of a custom evaluation have no unit.
+    The elapsed time counts as at least one nanosecond. The losses in `EVALUATED_SUMS` are printed in nats per `unit` of
+    the data; all other metrics, such as perplexities and shares, are printed without a unit.
     """
     first, last = train.initial_loss, train.final_loss
     losses = "no token was scored" if first is None else f"distillation loss {first:.4f} to {last:.4f}"
@@ -75,7 +75,7 @@ def result_lines(
 
 def _suffix(name: str, held_back: Mapping[str, MetricSum], unit: str) -> str:
     """Return the text after the value of a metric: its unit, and the number of tokens."""
-    if name not in held_back:  # a perplexity
+    if name not in held_back:  # derived: a perplexity, or the length of accepted drafts
         return ""
     count = held_back[name].count
     if name not in EVALUATED_SUMS:
@@ -129,7 +129,7 @@ def describe_optimizer(optimizer: torch.optim.Optimizer, modules: Mapping[str, n
 
 
 def _options(group: Mapping[str, object]) -> dict[str, object]:
-    """Return the options of a parameter group that are JSON values."""
+    """Return the options of a parameter group that are numbers, strings, tuples or None."""
     plain = (bool, int, float, str, tuple, type(None))
     return {
         name: option for name, option in group.items() if name not in ("params", "lr") and isinstance(option, plain)

@@ -105,7 +105,7 @@ class RunFiles:
     Files that `claim` and `callbacks` open are closed when their argument `contexts` is closed.
 
     Attributes:
-        directory: The output directory; None for a smoke run, which creates no files.
+        directory: The output directory; None for a smoke run, which creates no file except the trace.
         resuming: The checkpoint to resume from; None for a new run, and before `claim`.
     """
 
@@ -143,7 +143,10 @@ class RunFiles:
         self.check(conditions)
 
     def check_room(self, student: nn.Module) -> None:
-        """Raise `OutputError`, on all ranks, if the output directory has no room for this student and a checkpoint."""
+        """Raise `OutputError` if the output directory has no room for this student and, with saves, a checkpoint.
+
+        Other ranks than 0 raise `RankError`.
+        """
         settings, directory = self.settings, self.directory
         if directory is None:
             return
@@ -222,7 +225,7 @@ class RunFiles:
         return resumed
 
     def rewind(self, checkpoints: Checkpoints) -> None:
-        """Move checkpoints later than the resumed one to another directory, if the settings say so."""
+        """Move checkpoints later than the resumed one, or all for a new run, if the settings have `rewind`."""
         if not self.settings.checkpoints.rewind:
             return
         start = None if self.resuming is None else self.resuming.manifest.step

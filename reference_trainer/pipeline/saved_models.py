@@ -46,7 +46,9 @@ from reference_trainer.storage.whole_weights import read_weights
 from reference_trainer.training.evaluation import evaluate
 
 AT_ONE = Weights(temperature=1.0, ce_weight=1.0, kd_weight=1.0)
-"""The arguments of the loss in evaluations: temperature 1, so that results of runs can be compared."""
+"""The arguments of the loss in evaluations: temperature 1, so that results of runs can be compared.
+
+With stored top-k outputs of a teacher, their temperature replaces it."""
 WITHOUT_TEACHER = ("hard_loss", "token_accuracy")
 """The names of the sums that are computed without a teacher."""
 WITH_TEACHER = ("hard_loss", "token_accuracy", "kl_at_1", "agreement", "teacher_loss")
@@ -110,7 +112,8 @@ class Evaluator:
         outputs: Stored outputs that are read instead of running a teacher.
 
     Raises:
-        SettingError: The stored outputs belong to other rows, or custom parts have batches and no `evaluate`.
+        SettingError: The stored outputs belong to other rows, are combined with `whole` or a custom `evaluate`, or
+            custom parts have batches and no `evaluate`.
         TrainerError: A part of the run raises it.
     """
 
@@ -145,7 +148,10 @@ class Evaluator:
         return ScoredModel(path, module, self.run.saved_digest(path, module), self.run)
 
     def sums(self, student: ScoredModel) -> dict[str, MetricSum]:
-        """Return the sums of a model: at temperature 1, or as custom parts compute them. Errors name the model."""
+        """Return the sums of a model: at temperature 1, or at that of top-k outputs, or as custom parts compute them.
+
+        Errors name the model.
+        """
         try:
             return self._custom_sums(student) if self.is_custom else self._sums(student)
         except TrainerError as error:
@@ -271,10 +277,10 @@ class EvaluatedData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedModel:
-    """A model or a checkpoint.
+    """A model, a checkpoint, or a teacher of which only stored outputs are read.
 
     Attributes:
-        path: The directory; None for a teacher that custom parts create.
+        path: The directory, of the model or of the stored outputs; None for a teacher that custom parts create.
         digest: SHA-256 of the weights.
     """
 
@@ -326,7 +332,8 @@ def settings_of_run(paths: Sequence[Path], chosen: Mapping[str, object]) -> Sett
 
     All models are measured with the settings of the first model whose run recorded its settings. From this run, take
     `RUN_SETTINGS`; with a Hugging Face student, `HUGGING_FACE_SETTINGS`; with custom parts, all settings except
-    `EXCLUDED_CUSTOM_SETTINGS`.
+    `EXCLUDED_CUSTOM_SETTINGS`. A model of transformers without recorded settings counts as a run with the setting
+    `student`. Settings that do not fit a chosen setting are left out.
 
     Args:
         paths: The directories of the models.
@@ -350,7 +357,10 @@ def settings_of_run(paths: Sequence[Path], chosen: Mapping[str, object]) -> Sett
 
 
 def _recorded_settings(path: Path) -> dict[str, object]:
-    """Return the settings in a model's manifest on which an evaluation depends; {} if the manifest cannot be read."""
+    """Return the settings in a model's manifest on which an evaluation depends.
+
+    If there are none, or the manifest cannot be read or is invalid, return the result of `_student_of_transformers`.
+    """
     try:
         # The manifest of a saved model has `settings`; that of a checkpoint has `conditions` and, in its state, "own".
         content = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
@@ -416,7 +426,8 @@ def evaluate_saved(
         DataError: The data cannot be read, or has a token that is not in a model's vocabulary.
         VocabularyError: The vocabulary sizes of the teacher and a model do not fit.
         LogitsError: A logit is not finite.
-        TrainerError: `load_saved` or a part of the run raises it. Every error names the model.
+        SettingError: Both `teacher` and `teacher_outputs` are set, or as for `Evaluator`.
+        TrainerError: `load_saved` or a part of the run raises it. Errors about a single model name the model.
     """
     outputs = None if settings.teacher.outputs is None else SavedOutputs(settings.teacher.outputs)
     if outputs is not None:

@@ -71,7 +71,10 @@ def served_teacher(settings: Settings, vocab_size: int) -> ServedTeacher:
 
 
 class ServedTeacher:
-    """A `TopKTeacher` whose model runs in a server. A batch is one request; every document of the batch is one prompt.
+    """A `TopKTeacher` whose model runs in a server.
+
+    A batch is one request. A prompt is a document of the batch, up to the token after its last scored position;
+    documents without a scored position are left out, and a batch without one sends no request.
 
     Args:
         url: The URL of the server, such as http://localhost:8000, with or without a final /v1.

@@ -108,7 +108,8 @@ def peak_memory_bytes(device: torch.device) -> int:
 def gradient_difference(student: Student, teacher: Frozen, batch: Batch, weights: Weights) -> float:
     """Return the `relative_difference` between closed-form gradient and autograd on a batch.
 
-    The loss of matched hidden states is left out, because the training differentiates it by autograd anyway.
+    The loss of matched hidden states and the universal distance are left out, because the training differentiates them
+    by autograd anyway. With an `AlignedTeacher`, only the loss on the labels is compared.
     """
     arguments = asdict(weights)
     del arguments["feature_weight"]

@@ -84,7 +84,7 @@ def default_cache(
 
 
 def teacher_key(settings: Settings, digest: str, device: torch.device, *, version: str = torch.__version__) -> str:
-    """Return 24 hex digits of a hash of everything that a trained teacher depends on, such as the version of torch."""
+    """Return 24 hex digits of a hash of settings, text, kind of device and version of torch of a trained teacher."""
     values = settings.flat()
     names = ["batch_size", "dtype", "length", "lr", "seed", "warmup", "teacher_layers", "teacher_width"]
     names += ["documents", "separator"] if settings.data.documents else []

@@ -9,7 +9,7 @@
     wsd         1 up to step `total - decay`, then 1 - p, with p from 0 in that step to 1 in step `total`
 
 So step `total` has exactly `end` times the peak, except for `constant` or if it still is in the warm-up. Later steps
-have the rate of step `total`.
+have the rate of step `total`, unless the warm-up has `total` steps or more.
 
 Sources: Loshchilov and Hutter 2017, arXiv:1608.03983, equation 5, without restarts, for the cosine; Hu et al. 2024,
 arXiv:2404.06395, section 4, for warm-up, stable and decay (wsd), here with a linear decay; Haegele et al. 2024,

@@ -36,7 +36,7 @@ class Action(IntFlag):
     """The request that a hook returns, such as `Action.EVALUATE | Action.SAVE`. Requests of several hooks are combined.
 
     LOG, EVALUATE and SAVE are carried out once: in the present step if the event of the action has not passed yet in
-    this step, else in the next step.
+    this step, else in the next step. If there is no next step, LOG and EVALUATE are dropped.
     """
 
     CONTINUE = 0

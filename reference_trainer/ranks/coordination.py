@@ -87,7 +87,9 @@ def connect_ranks(place: Place, environment: Mapping[str, str], *, timeout_s: in
         timeout_s: Time limit in seconds for connecting all ranks, and for every collective.
 
     Raises:
-        LostRankError: The store cannot be reached, or a rank did not connect in time.
+        LostRankError: The store cannot be reached, a rank did not connect in time, or a collective failed in the block.
+        RankError: Another rank failed first.
+        SettingError: MASTER_PORT is not a port.
     """
     if place.world_size == 1:
         yield Ranks(place, HashStore(), timeout_s)

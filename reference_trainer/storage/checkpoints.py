@@ -1,10 +1,11 @@
-"""Save and read checkpoints: directories `{run_id}-step{N}` with the tensors of every rank and a manifest.
+"""Save and read checkpoints: directories `{run_id}-step{N}` with the tensors of a run and a manifest.
 
 The directory of a checkpoint appears by one rename, when all its files are complete. The manifest has the size and the
 SHA-256 of every other file; a reader compares all files with the manifest before it creates tensors. Tensors are in
-safetensors files: nothing is unpickled. With several ranks, every rank writes a file of its shards, then rank 0 writes
-the manifest. The links to the latest and the best checkpoint are for users; this package does not read them. A rewind
-moves later checkpoints to another directory, and deletes nothing.
+safetensors files: nothing is unpickled. With FSDP2, every rank writes a file of its shards, then rank 0 writes the
+manifest; otherwise there is one file, of rank 0. The links to the latest and the best checkpoint are for users; this
+package names them in hints, but does not resume by them. A rewind moves later checkpoints to another directory, and
+deletes nothing.
 """
 
 from __future__ import annotations
@@ -216,7 +217,7 @@ def find_checkpoint(directory: Path, run_id: str, wanted: str) -> Path:
 
 
 def read_checkpoint(path: Path, *, rank: int = 0) -> Checkpoint:
-    """Return the checkpoint at `path`, with the tensors of `rank`.
+    """Return the checkpoint at `path`, with the tensors of `rank`; if there is one file, with the tensors of rank 0.
 
     Raise `CheckpointError` if a file is missing, was added or was changed, and if the manifest is of another version,
     has unknown or missing fields, or belongs to another directory.

@@ -34,7 +34,7 @@ HINT = "expected the directory of a model written by reference-trainer"
 
 
 def exported_bytes(decoder: nn.Module) -> int:
-    """Return an upper bound of the bytes that `save_decoder` writes, at most 64 KiB above the actual number."""
+    """Return an estimate of the bytes that `save_decoder` writes: the bytes of the weights, and 64 KiB for all else."""
     weights: dict[str, Tensor] = decoder.state_dict()
     return sum(value.numel() * value.element_size() for value in weights.values()) + 2**16
 

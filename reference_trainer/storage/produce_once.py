@@ -36,8 +36,10 @@ def produce_once(cache: Path, kind: str, identity: Mapping[str, object], produce
     """Return the directory in `cache` with this identity. If there is none, call `produce` to fill it.
 
     `produce` is called with an empty directory. If several processes need the entry, one produces it and the others
-    wait. An entry that is damaged, or has another identity, is renamed to `NAME.damaged-...` and produced again.
-    Raise `OutputError` if the cache cannot be written. Errors of `produce` are raised too, and leave no entry.
+    wait; on a file system without locks, several may produce it. An entry that is damaged, or has another identity, is
+    renamed to `NAME.damaged-...` and produced again.
+    Raise `OutputError` if the cache cannot be read or written. Errors of `produce` leave no entry, and are raised too:
+    an `OSError` as an `OutputError` unless it is a `TrainerError`.
     """
     entry = cache / f"{kind}-{identity_digest(identity)}"
     try:
@@ -144,7 +146,7 @@ def keep_within(cache: Path, kind: str, limit: int) -> list[str]:
     """Remove entries of a kind until they have at most `limit` bytes, and partial entries of killed processes.
 
     Entries in use are kept, and their bytes count. Return a line about the removed entries, and one line for every
-    entry that cannot be removed.
+    entry that cannot be removed because of an error; only one line if the cache cannot be read or locked.
     """
     lines: list[str] = []
     try:

@@ -50,8 +50,9 @@ def snapshot(modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimizer 
         optimizer: The optimizer; None without one.
 
     Raises:
-        CheckpointError: A parameter of the optimizer is in none of the modules, a state is neither a number nor a
-            tensor, or the state of a parameter that is divided among ranks is not regular.
+        CheckpointError: A parameter of the optimizer is in none of the modules, an option of the optimizer is not JSON,
+            a state is neither a number nor a tensor, the state of a parameter that is divided among ranks is not
+            regular, or a module has extra state or the name "optimizer".
     """
     # Names of tensors: `MODULE.NAME` of weights and buffers, `optimizer.MODULE.NAME.STATE` of optimizer state. State is
     # listed under `STATE` only if `restore` could not derive its kind from the parameters.
@@ -242,7 +243,7 @@ def _local(tensor: Tensor) -> Tensor:
 
 
 def _is_regular(name: str, value: object, parameter: Tensor) -> bool:
-    """Return whether a state is a step counter, or has the shape and dtype of its parameter."""
+    """Return whether a state passes `_check_state`."""
     try:
         _check_state(name, value, parameter)
     except CheckpointError:

@@ -25,7 +25,7 @@ AnyTensor = TypeVar("AnyTensor", Tensor, Tensor | StoredTensor)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedWeights:
-    """The weights and buffers of a checkpoint.
+    """The weights and buffers of a checkpoint, or of a model as the student of a checkpoint.
 
     Attributes:
         path: The directory.

@@ -18,7 +18,8 @@ def whole_step(out: Path, report: Callable[[str], object]) -> int:
     """Return the step of the newest undamaged checkpoint; 0 if there is no checkpoint.
 
     Damaged checkpoints that are newer are renamed to `NAME.damaged`, so that the run does not resume from them. Raise
-    `CheckpointError` if all checkpoints are damaged, because the run would start over.
+    `CheckpointError` if all checkpoints are damaged, because the run would start over, and `OutputError` if a damaged
+    checkpoint cannot be renamed.
     """
     directory = out / CHECKPOINTS
     while steps := named_steps(directory, RUN_ID):
@@ -48,7 +49,10 @@ def _set_aside(path: Path) -> Path:
 
 
 def model_step(out: Path) -> int:
-    """Return the number of steps after which the model in `out` was written; 0 without an undamaged model."""
+    """Return the number of steps after which the model in `out` was written; 0 without an undamaged model.
+
+    A model without digests counts as undamaged.
+    """
     try:
         manifest = json.loads((out / MANIFEST).read_bytes())
         if "sha256" in manifest:  # custom parts may write no digests
@@ -59,14 +63,18 @@ def model_step(out: Path) -> int:
 
 
 def is_done(out: Path, step: int | None) -> bool:
-    """Return whether `out` has the model of at least `step` steps; if `step` is None, of all planned steps."""
+    """Return whether `out` has the model of at least `step` steps.
+
+    If `step` is None, return whether it has the model of a run without `max_steps`, or with fewer steps: the run has
+    ended after all planned steps, or because a callback ended it.
+    """
     taken = model_step(out)
     if step is not None:
         return taken >= step
     if not taken:
         return False
     limit = json.loads((out / MANIFEST).read_bytes()).get("settings", {}).get("max_steps")
-    return limit is None or taken < limit  # with fewer steps than its limit, the run has ended after its planned steps
+    return limit is None or taken < limit  # with fewer steps than its limit, the run has ended by itself
 
 
 def check_model(out: Path, settings: Settings) -> None:

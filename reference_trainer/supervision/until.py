@@ -131,7 +131,7 @@ def launch(
 
 
 GRACE_S = 60
-"""Time in seconds that ranks have to save and exit after a signal, before they are killed."""
+"""Time in seconds that ranks have to save and exit after a signal, before they are killed; torch 2.8 has its own."""
 _HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 """Signals whose handlers the agent of torch replaces."""
 
@@ -230,7 +230,7 @@ def until(
         report: A function that is called with lines about the progress.
 
     Raises:
-        OutputError: Another supervisor uses this output.
+        OutputError: Another supervisor uses this output, or a damaged checkpoint cannot be renamed.
         CheckpointError: Checkpoints exist, but all are damaged.
         DriftError: The existing model was trained with other settings.
     """

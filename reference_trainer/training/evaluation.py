@@ -17,7 +17,7 @@ from reference_trainer.ranks.parallel import ONE_PROCESS, Parallel
 SHARES = ("agreement", "token_accuracy")
 """Names of the sums that count tokens, so that their means have no unit."""
 EVALUATED_SUMS = ("hard_loss", "soft_loss", "kl_at_T", "kl_at_1", "teacher_loss", "teacher_entropy", *SHARES)
-"""Names of the sums that `evaluate` returns for a teacher with all logits, if a token is scored."""
+"""Names of the sums, besides those of accepted drafts, that `evaluate` returns for a teacher with all logits."""
 _TOP_K_SUMS = ("hard_loss", "soft_loss", "token_accuracy")
 _ALIGNED_SUMS = ("hard_loss", "universal_distance", "token_accuracy")
 
@@ -49,7 +49,7 @@ def evaluate(
     """Return the sums of losses and metrics over all sequences, with their counts.
 
     The names are as in `sums_of`, without "loss" and with "token_accuracy", the number of tokens that the student
-    predicts. Sums are float64, so that the batch size changes them by the rounding of float64 at most.
+    predicts. Sums are float64, so that equal logits give equal sums for any batch size, up to the rounding of float64.
 
     Args:
         teacher: The teacher.

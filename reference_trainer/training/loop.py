@@ -7,8 +7,8 @@ A step has four phases:
 3. Run forward and backward of every micro-batch.
 4. Step the optimizer.
 
-Reading a value from the device blocks until the device has computed the value. Values are therefore read only after
-events for which `is_read` returns True, and when a callback reads a value.
+Reading a value from the device blocks until the device has computed the value. Values are therefore read only at
+events for which `is_read` returns True, when a callback reads a value, and before a save on request.
 """
 
 from __future__ import annotations
@@ -100,11 +100,12 @@ def train(
         The result of the run, also if a callback has ended the run.
 
     Raises:
-        CallbackError: Before the first event, if `as_callbacks` refuses a callback.
-        StopRequestedError: After a checkpoint, if a rank was asked to stop.
+        CallbackError: Before the first event, if `Callbacks` refuses a callback; later, if a hook returns something
+            other than an action, or a state is not JSON.
+        StopRequestedError: If a rank was asked to stop; with `services.save`, after a save of the last complete step.
         TrainerError: As `kd_window`.
 
-    Errors of a step or a callback propagate after `on_train_end`, with the step in a note.
+    Errors of a step or a callback propagate after `on_train_end`; if a step was completed, with the step in a note.
     """
     update = Update(
         teacher=teacher,
@@ -135,8 +136,8 @@ class _Run:
         start_step: Step at which this process started.
         resume_position: Position to save if the next event fails; None if a resumed run could not continue from there,
             as during an update.
-        saved_step: Last step with a checkpoint.
-        step_actions: Actions that hooks have returned since the current step began.
+        saved_step: Last step with a checkpoint that was due; a checkpoint of only the best step does not count.
+        step_actions: Actions that hooks have returned since `_take_step` began, so without those of `on_step_begin`.
     """
 
     def __init__(self, record: Record, callbacks: Callbacks, services: RunServices) -> None:
@@ -152,7 +153,7 @@ class _Run:
     def run(self) -> TrainResult:
         """Run all events, call `on_train_end`, and return the result.
 
-        After an error, call `on_train_end` too, and add a note with the last completed step to the error.
+        After an error, call `on_train_end` too, and add a note with the last completed step, if any, to the error.
         """
         try:
             try:
@@ -264,7 +265,9 @@ class _Run:
         return self._call(event)
 
     def _save(self, save: Callable[[Saved], Path | None], saved: Saved, states: dict[str, str] | None = None) -> Action:
-        """Save the run after all observers have processed the events so far. Call `on_save` if a file was written.
+        """Save the run after all observers have processed the events so far. Call `on_save` if `save` returned a path.
+
+        The file of this path may still be written in the background.
 
         states: the states of callbacks to save; by default their current states.
         """

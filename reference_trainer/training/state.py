@@ -211,12 +211,14 @@ class RunServices:
     """Functions of the caller that a run calls.
 
     Attributes:
-        evaluate: Returns the metrics of an evaluation; called in the steps that the schedule evaluates.
-        save: Writes a checkpoint; returns its path, or None if none was written. Called in each step that is evaluated
-            or whose checkpoint is due, and before `on_train_end` if callbacks have ended the run after another step.
-        stop_requested: Polled once a step: on one rank before `on_step_end`, on several ranks before the step. If any
-            rank returns True, the run saves the step and raises `StopRequestedError`. A run of one process polls it
-            after an error too, and saves the last complete step if no update has begun since.
+        evaluate: Returns the metrics of an evaluation; called in the steps that the schedule or a callback evaluates.
+        save: Writes a checkpoint, or starts to; returns its path, or None if none is written. Called in each step that
+            is evaluated or whose checkpoint is due or requested, before `on_train_end` if callbacks have ended a run
+            with a `save_every` after another step, and before `StopRequestedError`.
+        stop_requested: Polled once a step: on one rank before `on_step_end`, on several ranks before the step, and also
+            at the boundaries of epochs and before a save. If any rank returns True, the run saves the step and raises
+            `StopRequestedError`. A run of one process polls it after an error too, and saves the last complete step if
+            no update has begun since.
         step_flops: Returns the floating-point operations of a whole step, for the metric flops_per_s, or None to leave
             the metric out; called once, at the first logged step.
         clock: Returns a time in seconds; the time never decreases.
@@ -233,8 +235,9 @@ class RunServices:
 class ResumePoint:
     """State to continue from; the caller has restored student and optimizer.
 
-    The run calls `on_train_begin`, then `on_save` if `checkpoint` is not None, then the `on_step_end` of the saved step
-    unless the saved run had ended.
+    The run calls `on_train_begin`, then `on_save` if `checkpoint` is not None, then continues with the event after
+    `state.position`: the `on_step_end` of the saved step, or a later event if the run was saved after an error or after
+    its last step.
 
     Attributes:
         state: The state that `RunServices.save` received.

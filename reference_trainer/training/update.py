@@ -48,7 +48,7 @@ class MasterAdamW(torch.optim.AdamW):
         for group in self.param_groups:
             parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
             states = [self._state_of(parameter, group) for parameter in parameters]
-            # A float32 parameter is its own master.
+            # A parameter of float32 or float64 is its own master.
             masters = [state.get(MASTER, parameter) for parameter, state in zip(parameters, states, strict=True)]
             adamw(
                 masters,
@@ -279,7 +279,7 @@ class Update:
     agreement: Agreement
 
     def take_step(self, position: Position, rate: float, hooks: StepHooks) -> tuple[WindowSums, Tensor | None] | None:
-        """Take the step at `position`; return its sums and, at a logged step, the norm of its gradient.
+        """Take the step at `position`; return its sums and, if `log_every` divides the step, the norm of its gradient.
 
         If `agreement` skips the step, return None and leave the weights unchanged.
         """
