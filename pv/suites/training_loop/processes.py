@@ -359,10 +359,10 @@ def _kill() -> None:
 
 def _is_below(prefix: str, event: str, arguments: tuple[Any, ...]) -> bool:
     """Return whether an audit event changes a path that starts with a prefix."""
-    path = arguments[0]
-    if isinstance(path, int) or not os.fsdecode(path).startswith(prefix):
-        return False
-    return event != "open" or bool(arguments[2] & (os.O_WRONLY | os.O_RDWR))
+    paths = [os.fsdecode(path) for path in arguments[:2] if isinstance(path, str | bytes | os.PathLike)]
+    if event == "open":  # the arguments are path, mode and flags
+        return paths[0].startswith(prefix) and bool(arguments[2] & (os.O_WRONLY | os.O_RDWR)) if paths else False
+    return any(path.startswith(prefix) for path in paths)
 
 
 def _wait(child: int) -> int | None:

@@ -119,6 +119,8 @@ def judge(run: Run, *identifiers: str) -> dict[str, Record]:
         record.findings = _first_of_each_line(record.findings)
         # Some claims count only correct facts, such as right reports, so a wrong report counts here.
         record.tried = max(record.tried, len(record.findings))
+        if record.proofs:  # one part of the run may falsify a claim that another part does not reach
+            record.not_reached = ""
         if not record.tried:
             record.not_reached = record.not_reached or (
                 entry.not_reached if run.steps else "no optimizer step was observed"
