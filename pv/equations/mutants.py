@@ -1,4 +1,4 @@
-"""Generate equation mutants: one symbol is replaced in an equation or in an equation that it calls.
+"""Generate equation mutants: one symbol is replaced or left out in an equation, or in an equation that it calls.
 
 Killed mutants show that the comparison of code with the equation can fail. Only mutants that pass the type check and
 keep the axes of the results are generated, since lint would report any other change of the equation.

@@ -296,7 +296,7 @@ def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -
 
 
 def _local_names(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
-    """Yield the names that a function binds in its body, including the names bound in nested functions."""
+    """Yield the names that a function binds in its body and in nested functions, except by imports."""
     for statement in function.body:
         for node in ast.walk(statement):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):

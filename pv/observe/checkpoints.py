@@ -36,9 +36,10 @@ _get_observer: Callable[[], Observer]
 
 
 def saved_parts(value: object, depth: int = 0) -> dict[str, Any]:
-    """Return the parts of a training state in a saved or loaded object, by kind. Four levels are searched.
+    """Return the parts of a training state in a saved or loaded object, by kind.
 
-    The kinds are "model", "optimizer", "scheduler" and "scaler".
+    The kinds are "model", "optimizer", "scheduler" and "scaler". Four levels are searched: the first 20 elements of
+    lists, and dictionaries with fewer than 200 entries.
     """
     if depth > 3:
         return {}

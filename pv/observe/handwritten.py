@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from . import frames
 
 FRAMES = 12
-"""Number of frames of the script that are searched for optimizers."""
+"""Number of frames, from the caller of the backward pass outwards, that are searched for optimizers."""
 SEARCHES = 40
 """Number of backward passes, after a new model, before which handwritten optimizers and updates are searched."""
 COMPARED_PARAMETERS = 4
