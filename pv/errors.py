@@ -52,9 +52,9 @@ class MutantProblem(Enum):
     """The reason why a mutant cannot be applied."""
 
     NO_DEFINITION = "no definition"
-    """The module does not define the function."""
+    """The module does not define the function, or the object of a swap does not exist."""
     NO_MATCH = "no match"
-    """`find` is not Python code, or does not occur exactly once."""
+    """`find` is not Python code, does not occur exactly once, or has no occurrence with the declared index."""
     INVALID_REPLACEMENT = "invalid replacement"
     """`replace` is not Python code, would change more than `find`, or is a function with other parameters."""
     NO_CHANGE = "no change"

@@ -90,7 +90,10 @@ def _mapped(path: Path) -> mmap.mmap:
 
 
 def current_arguments(path: Path) -> tuple[dict[str, object], bool] | None:
-    """Read the arguments of the call in which a worker ended, and whether they are exact; None outside of a call."""
+    """Read the arguments of the call in which a worker ended, and whether they are exact.
+
+    Return None outside of a call, for a call without arguments, and for arguments that were not completely written.
+    """
     try:
         data = path.read_bytes()
         length = int.from_bytes(data[:_LENGTH], "little")

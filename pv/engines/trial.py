@@ -24,13 +24,17 @@ class TrialStatus(Enum):
     SKIPPED = "skipped"
     """The claim was not tried, for the reason in `detail`, such as a test that skips itself."""
     NOT_CLAIMED = "not claimed"
-    """The subject declares, with a reason, that it does not make the claim."""
+    """The subject does not make the claim: it declares so with a reason, or lacks a feature that the claim needs."""
     INCONCLUSIVE = "inconclusive"
     """A proof was neither completed nor refuted, or the tolerance of an equation is too wide to refute any code."""
     ERROR = "error"
     """The falsifier itself raised, or could not be bound."""
     INVALID_MUTANT = "invalid mutant"
-    """The mutant was never planted: its module was not imported, or its edit did not apply."""
+    """The mutant could not be tried.
+
+    It was never planted, because its module was not imported or its edit did not apply; or it used an undefined name or
+    a replacement that fails in every call; or the write guard stopped it.
+    """
     TIMEOUT = "timeout"
     """The time limit was reached, by the worker or by a proof."""
     OUT_OF_MEMORY = "out of memory"

@@ -177,7 +177,10 @@ def _dotted_name(call: ast.Call) -> str:
 
 
 def _check_function(formula: Formula, call: ast.Call) -> None:
-    """Raise `Refusal` unless the function of a call is a dotted name, or a method of the result of another call."""
+    """Raise `Refusal` unless the function of a call is a dotted name, or a method of the result of another call.
+
+    Attributes after a dot must not be private.
+    """
     node = call.func
     while isinstance(node, ast.Attribute) and not node.attr.startswith("_"):
         node = node.value
@@ -354,8 +357,9 @@ def evaluate_returns(node: ast.expr, result: object, arrays: Mapping[str, object
         The value, or a tuple if the expression has several values.
 
     Raises:
-        LookupError: A name is a key of the result, which is a mapping, and not an attribute.
+        LookupError: A name is a key of the result, which is a mapping, and not an attribute; or an item does not exist.
         AttributeError: The result has no such attribute.
+        TypeError: A value has no items, or an operator does not support its operands.
     """
 
     def lookup(name: str) -> object:

@@ -50,7 +50,7 @@ def describe_difference(left: object, right: object) -> str:
 
 
 def describe_largest_difference(left: object, right: object) -> str:
-    """Describe the element at which two tensors differ most; "" unless both are real tensors of the same shape."""
+    """Describe the element at which two tensors differ most; "" unless both are real tensors of one shape with axes."""
     if not (_is_real(left) and _is_real(right)) or left.shape != right.shape or not left.dim() or not left.numel():
         return ""
     actual, expected = (tensor.detach().cpu().double() for tensor in (left, right))
@@ -67,7 +67,7 @@ def _is_real(value: object) -> TypeGuard[Tensor]:
 def _differing_names(left: Mapping[str, object], right: Mapping[str, object]) -> Iterator[str]:
     """Describe the names that only one mapping has, then the common names whose tensors differ.
 
-    If all differing tensors have the same cause, the second description ends with this cause.
+    If all differing tensors have the same cause, the last description ends with this cause.
     """
     for side, names in (
         ("first", [n for n in left if n not in right]),
@@ -94,7 +94,7 @@ def _equal(left: Tensor, right: Tensor) -> bool:
 def difference(actual: NamedArrays, expected: Mapping[str, Tensor]) -> float:
     """Return the largest relative difference of named arrays.
 
-    The differences of each array are divided by the largest element of the actual or the expected array.
+    The differences of each array are divided by the largest absolute element of the actual and the expected array.
 
     Args:
         actual: The arrays by name; None and a missing name count as zeros.
@@ -115,7 +115,7 @@ def ratio(actual: NamedArrays, expected: Mapping[str, Tensor], allowed: float) -
     Args:
         actual: The arrays by name; None counts as zeros.
         expected: The correct arrays by name.
-        allowed: The allowed difference, relative to the largest element of each array.
+        allowed: The allowed difference, relative to the largest absolute element of each array.
     """
     # The norms give the absolute value of the factor, so only its sign must be tried.
     size = _norm(expected)
@@ -138,7 +138,7 @@ def _largest(array: Tensor) -> float:
 
 
 def _factor(actual: Tensor, expected: Tensor, allowed: Tensor) -> str:
-    """Describe the factor between two arrays; "" if there is none, or the expected array has too few elements."""
+    """Describe the factor between two arrays; "" if there is none, or fewer than two expected elements are not 0."""
     if int((expected.abs() > allowed).sum()) < 2:
         return ""
     # The least-squares factor: it minimises |actual - factor * expected|.

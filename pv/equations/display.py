@@ -1,6 +1,7 @@
 """Equations for people, as text and as LaTeX, generated from the syntax trees that `pv` evaluates.
 
-Different trees give different LaTeX: brackets are written wherever a weaker operator is inside a stronger one.
+Brackets are written wherever a weaker operator is inside a stronger one. Few different trees give the same LaTeX,
+such as `a if c else b` and `where(c, a, b)`, or the names `x0` and `x_0`.
 """
 
 import ast

@@ -16,11 +16,11 @@ from pv.equations.domain import DISCRETE, DISTRIBUTIONS, Kind, Variable, axis_bo
 from pv.equations.tensors import F64
 
 SMALLEST_SIZE = 0.1
-"""Probability that an axis has its smallest size."""
+"""Probability that the smallest size of an axis is chosen; otherwise, any of its sizes is drawn."""
 EXTRA_INDEX = 0.7
 """Probability that some elements of an index array get the extra value, such as -100, if the variable has one."""
 ZERO_MASS = 0.2
-"""Probability that some outcomes of a distribution have the probability 0."""
+"""Probability that some outcomes of a distribution have the probability 0. It is not used for log-probabilities."""
 
 
 @dataclass(frozen=True, slots=True)

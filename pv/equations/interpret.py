@@ -137,7 +137,7 @@ def format_axes(axes: Axes) -> str:
 
 
 MAX_CALLS = 8
-"""The largest depth of nested calls of equations."""
+"""The largest number of equations in a chain of calls, such as `a` calls `b`, which calls `c`."""
 _ARITHMETIC = {
     ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide",
     ast.FloorDiv: "floor_divide", ast.Mod: "remainder", ast.Pow: "power",

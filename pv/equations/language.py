@@ -73,7 +73,7 @@ OPERATOR_MESSAGES: dict[type, tuple[str, str]] = {
     ast.Invert: ("`~` is not supported", "write `not`"),
     ast.UAdd: ("a sign `+` is not supported", "leave it out"),
 }
-"""The message and the hint for each refused operator."""
+"""The message and the hint for refused operators. `unsupported` handles `^` and all other operators."""
 # Names in code for PyTorch and NumPy that an equation has no use for: modules, sizes of arrays, changes of the layout.
 MODULES = {"torch", "F", "nn", "functional", "math", "np", "numpy", "jnp", "jax", "special"}
 SIZES = {"shape", "size", "numel", "ndim", "dim"}
@@ -315,7 +315,7 @@ def _lines(formula: Formula, body: list[ast.stmt]) -> tuple[Line, ...]:
 
 
 def _assignment(formula: Formula, statement: ast.stmt) -> Line:
-    """Return a line `name = expression`. Raise `Refusal` for another statement."""
+    """Return a line `name = expression`. Raise `Refusal` for another statement, or a reserved name."""
     # Chained assignments `a = b = x` and tuple assignments are refused.
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         raise formula.refuse("expected `name = expression` on every line but the last", statement)

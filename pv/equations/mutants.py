@@ -1,4 +1,4 @@
-"""Generate equation mutants: one symbol is replaced in an equation or in an equation that it calls.
+"""Generate equation mutants: one symbol is replaced or left out in an equation, or in an equation that it calls.
 
 Killed mutants show that the comparison of code with the equation can fail. Only mutants that pass the type check and
 keep the axes of the results are generated, since lint would report any other change of the equation.
@@ -15,7 +15,7 @@ from pv.equations.interpret import Axes, Callee
 from pv.equations.language import CONSTANTS, ELEMENTWISE, FUNCTIONS, Formula, Line, Refusal
 from pv.equations.parse import infer_types
 
-# The replacement of each operator, comparison and function.
+# The replacements of operators, comparisons and functions. `_call_replacements` handles the other functions.
 _OPERATORS: Mapping[type, type[ast.operator]] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult,
     ast.FloorDiv: ast.Div, ast.Mod: ast.FloorDiv, ast.Pow: ast.Mult,
@@ -32,7 +32,7 @@ _FUNCTIONS = {
     "all": "any", "softmax": "log_softmax", "log_softmax": "softmax", "cumsum": "cumprod", "cumprod": "cumsum",
 }  # fmt: skip
 MAX_SHOWN = 80
-"""Number of characters of an expression that are shown."""
+"""Largest number of characters of an expression that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ def _replacements(equation: Callee) -> Iterator[tuple[ast.expr, ast.expr]]:
 
 
 def _operator_replacements(node: ast.expr) -> Iterator[ast.expr]:
-    """Yield the replacements of an operation: another operator, or an operand alone."""
+    """Yield the replacements of an operation: another operator, fewer operands, or the branches of `if` swapped."""
     match node:
         case ast.BinOp(left=left, op=op, right=right):
             yield ast.BinOp(left, _OPERATORS[type(op)](), right)

@@ -201,7 +201,7 @@ def _definition(name: str, keys: Keys, raw: Mapping[str, Keys], callees: Mapping
         refusal = Refusal(f"reserved equation name {name!r}: it is a function", hint="choose another name")
         raise InvalidEquation(name, Part.NAME, refusal)
     derivative = locate(name, Part.DERIVATIVE_OF, lambda: _derivative(keys, raw))
-    # A derivative inherits domain, condition and accuracy of the equation that it differentiates.
+    # A derivative inherits domain, condition, dtypes and precision of the equation that it differentiates.
     base = raw[derivative.equation] if derivative else {}
     variables = _variables(name, keys.get("domain") or base.get("domain") or {})
     results = locate(name, Part.RESULT, lambda: _results(keys.get("result", "real")))
@@ -308,7 +308,7 @@ def locate(equation: str, part: Part, work: Callable[[], T], item: str = "") -> 
 
 
 def _check_results(equation: Definition, values: Values) -> None:
-    """Raise `Refusal` if the key `result` does not declare the number and the axes of the values."""
+    """Raise `Refusal` if `result` does not declare the number and the axes of the values, or a value is an index."""
     if len(values) != len(equation.results):
         raise Refusal(f"declares {len(equation.results)} values, the expression has {len(values)}")
     for axes, value in zip(equation.results, values, strict=True):

@@ -274,7 +274,7 @@ class Tensors:
         size = content.shape[-1]
         shape = _broadcast_shapes(content.shape[:-1], index.shape)
         inside = (index >= 0) & (index < size)
-        # `gather` needs valid indices, so clamp them. An invalid index, such as -100, selects NaN.
+        # `gather` needs valid indices, so clamp them. An invalid index, such as -100, selects NaN from numbers.
         chosen = content.expand(*shape, size).gather(-1, index.clamp(0, size - 1).expand(shape).unsqueeze(-1))
         picked: Tensor = chosen.squeeze(-1)
         return torch.where(inside, picked, math.nan) if picked.is_floating_point() else picked

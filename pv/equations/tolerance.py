@@ -38,7 +38,8 @@ class Limits:
     def of_code(self, index: int, result_dtype: torch.dtype) -> Tensor:
         """Return the error that is allowed to code for the value with this index.
 
-        The error includes one rounding of the result to `result_dtype`, in addition to the rounding of the operations.
+        It is the tolerance of the contract, if there is one. Else it includes one rounding of the result to float16 or
+        bfloat16, if `result_dtype` is one of these, in addition to the rounding of the operations.
         """
         override, value = self.equation.accuracy.tolerance, self.values[index]
         # A tolerance in the contract replaces the measured one.

@@ -73,7 +73,7 @@ class Attempt:
 class Attempts:
     """Builds the attempts of one command.
 
-    Every method raises `Unbound` if a name in the claim, the run or the mutant cannot be resolved.
+    A method that builds an attempt raises `Unbound` if a name in the claim, the run or the mutant cannot be resolved.
 
     Args:
         project: The project of the contracts.
@@ -149,7 +149,7 @@ class Attempts:
     def in_one_worker(
         self, contract: Contract, claim: Falsifier, conditions: Conditions, *, of_contract: bool = False
     ) -> Attempt:
-        """Return an attempt that executes the run of the claim, with its `small` arguments, and tries the claim.
+        """Return an attempt that executes the run of the claim, with any `small` arguments, and tries the claim.
 
         A claim without a run is only tried.
 

@@ -49,7 +49,8 @@ class MutantTrials:
     """The plan that tries the falsifiers on the generated mutants of one contract. `run` creates its executor.
 
     1. Try every falsifier on the clean code, and record its coverage and its time.
-    2. Generate the mutants of the covered code. A mutant with a cached kill is not tried again.
+    2. Generate the mutants of the covered code. A mutant with a cached kill is not tried again, unless it is
+       declared equivalent.
     3. Try one falsifier after the other on every remaining mutant, until one kills it. At most `jobs` mutants are tried
        at the same time, because the order of the falsifiers is chosen from the previous kills.
 

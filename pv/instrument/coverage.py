@@ -1,6 +1,6 @@
 """Instrument the syntax tree of a module, to record which functions or statements of the module run.
 
-This module needs only the standard library, because instrumented code imports it.
+This module needs only the standard library and `pv`, because instrumented code imports it.
 """
 
 import ast

@@ -38,7 +38,7 @@ SYSTEM_FOLDERS = (sys.prefix, sys.base_prefix, "/usr", "/lib", "/bin", "/etc", "
 
 
 class FilesRead:
-    """Records the files and folders that this process reads or probes from now on.
+    """Records the files and folders that this process reads or probes from now on, and the files of loaded modules.
 
     Args:
         root: The folder of the project.
@@ -222,7 +222,7 @@ def _modules() -> Iterator[tuple[str, str]]:
 
 
 def _is_pv_module(name: str) -> bool:
-    """Return whether a module belongs to pv. Every result depends on the version of pv anyway."""
+    """Return whether a module belongs to pv, or is `__main__`. Every result depends on the version of pv anyway."""
     return name.partition(".")[0] in ("pv", "__main__")
 
 

@@ -239,7 +239,7 @@ class RootsFirst(importlib.abc.MetaPathFinder):
 
 
 def _load_replacement(plan: Plan) -> object:
-    """Return the replacement of a swap. Raise BrokenMutant if it cannot be loaded."""
+    """Return the replacement of a swap. Raise BrokenMutant if its module or attribute is missing."""
     source, _, attribute = plan.swap_with.partition(":")
     try:
         return operator.attrgetter(attribute)(importlib.import_module(source))

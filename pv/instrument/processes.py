@@ -19,7 +19,7 @@ from pv.instrument.readers import HARMLESS, INTERMEDIARIES
 from pv.source.project import is_installed
 
 START_EVENTS = ("os.posix_spawn", "os.exec", "os.system", "os.forkpty", "pty.spawn")
-"""Audit events of functions that start a program. The program writes no trace."""
+"""Audit events of functions that start a process which is not counted, and which may write no trace."""
 READ_DOCS = ("doctest", "docstring_parser", "fire", "jsonargparse", "pydoc", "simple_parsing", "typer", "tyro")
 """Libraries that may read the docstring of any object."""
 TRACKER = "multiprocessing.resource_tracker"
@@ -29,7 +29,8 @@ TRACKER = "multiprocessing.resource_tracker"
 class Processes:
     """Records the trace of this process. A child process writes to the log of the plan when it begins and when it ends.
 
-    If another process kills a child, the trace of the child is lost, and the trace of the worker becomes `unsure`.
+    If another process kills a child, its trace is lost and the trace of the worker becomes `unsure`, unless the child
+    has called `leave_record` before.
     """
 
     def __init__(self, hook: ImportHook, files: FilesRead, *, child: bool) -> None:
@@ -164,7 +165,7 @@ def _of_subprocess(frame: FrameType) -> bool:
 
 
 def _count_fork_exec(spawned: Callable[[list[str]], object]) -> None:
-    """Call `spawned` with the command of each process of `multiprocessing`: Python raises no audit event for these."""
+    """Call `spawned` with the command of each process that `multiprocessing` spawns: these raise no audit event."""
     import _posixsubprocess
 
     fork_exec = _posixsubprocess.fork_exec

@@ -10,7 +10,7 @@ WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
 
 class WriteGuard:
-    """An audit hook that raises BrokenMutant when a generated mutant removes a file or writes to the project.
+    """An audit hook that raises BrokenMutant when a generated mutant removes or moves a file, or writes to the project.
 
     The guard prevents accidents, not attacks: a mutant is a small change of the code under contract, whose author is
     trusted.

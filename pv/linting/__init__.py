@@ -26,7 +26,7 @@ RULES = (
 
 _CODES = sorted([*LOADING, EVIDENCE, *(code for rule in RULES for code in rule.codes)], key=lambda code: code.name)
 CODES: Mapping[str, str] = {code.name: code.meaning for code in _CODES}
-"""The meaning of every code of loading and lint."""
+"""The meaning of every code of loading, of lint and of evidence files."""
 MUTANT_STALE = frozenset(code.name for code in _CODES if code.stops is Stops.MUTANT)
 """The codes of errors that keep a mutant from being tried."""
 SCORE_STALE = frozenset(code.name for code in _CODES if code.stops is Stops.SCORE)

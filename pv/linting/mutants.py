@@ -2,7 +2,7 @@
 
 A refactoring renames private functions and local variables, and moves code between modules. An edit still applies
 afterwards if it names only parameters, literals, and public code in the module that defines it. A name is public if no
-part of it starts with one underscore; dunder names are public.
+part of it starts with an underscore; dunder names are public.
 """
 
 import ast
@@ -243,7 +243,7 @@ class _Names:
         nested: Whether the function is defined inside another function.
         parameters: The parameters, which an edit may use.
         locals: The local variables, which an edit must not use.
-        public: The names of the module and the builtins. An edit may use the names that do not begin with "_".
+        public: The names of the module and the builtins. An edit may use the names that are not private (`is_private`).
     """
 
     nested: bool
@@ -296,7 +296,7 @@ def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -
 
 
 def _local_names(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
-    """Yield the names that a function binds in its body, including the names bound in nested functions."""
+    """Yield the names that a function binds in its body and in nested functions, except by imports."""
     for statement in function.body:
         for node in ast.walk(statement):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):

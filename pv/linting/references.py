@@ -77,7 +77,7 @@ def unique_across(context: Context) -> Iterator[Finding]:
     Code("PV143", "a falsifier names a run that is not declared"),
 )
 def references(context: Context) -> Iterator[Finding]:
-    """Check that the obligation, equation, run and mutants of every claim are declared."""
+    """Check that the obligation, equation, run and mutants of every claim, and the claims in `killed_by`, exist."""
     contract = context.contract
     declared = {
         "obligation": ("PV140", [obligation.id for obligation in contract.obligations]),
@@ -117,7 +117,10 @@ def _unknown_killers(contract: Contract) -> Iterator[Finding]:
     Code("PV160", "a contract without falsifiers: nothing could be measured"),
 )
 def unused(context: Context) -> Iterator[Finding]:
-    """Check that every obligation is checked, every run is read and every mutant is claimed."""
+    """Check that every obligation is checked, every run is read and every mutant is claimed.
+
+    Check too that the contract has claims, and that every run that is read has `small` arguments.
+    """
     contract = context.contract
     # Without claims everything is unused: report only that the contract has no claims.
     if not contract.claims:

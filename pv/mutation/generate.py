@@ -134,7 +134,7 @@ def _constant(node: ast.AST, _: frozenset[str]) -> Iterator[Change]:
 
 
 def constants(node: ast.AST) -> Iterator[Change]:
-    """Yield another value of a literal: a negated bool, an int plus 1, a doubled float, or a longer string."""
+    """Yield another value of a literal: a negated bool, an int plus 1, a doubled float (1.0 for 0.0), a longer text."""
     match node:
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             yield from constants(operand)
@@ -228,7 +228,7 @@ class Fault:
 
 
 def faults(function: Function, imported: frozenset[str]) -> Iterator[Fault]:
-    """Yield every fault of a function, but not of nested functions, in source order.
+    """Yield every fault of a function, but not of nested functions: of the default values, then of every statement.
 
     Args:
         function: The function.

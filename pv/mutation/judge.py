@@ -35,7 +35,7 @@ class MutantStatus(Enum):
     NOT_EQUIVALENT = "not equivalent"
     """Declared equivalent, but killed by a falsifier."""
     INVALID = "invalid"
-    """The mutant breaks the import of its module, or uses an undefined name."""
+    """The mutant breaks the import of its module, uses an undefined name, or removes or writes a forbidden file."""
 
 
 DETECTED = (MutantStatus.KILLED, MutantStatus.TIMEOUT, MutantStatus.ERROR, MutantStatus.NOT_EQUIVALENT)
@@ -114,7 +114,7 @@ def limit_on_mutant(clean: Trial) -> float:
 
 
 def status(trial: Trial) -> MutantStatus | None:
-    """Return the status that one trial gives a mutant; None if the claim held, so that the next falsifier is tried.
+    """Return the status that one trial gives a mutant; None to try the next falsifier, such as if the claim held.
 
     Args:
         trial: The trial of a falsifier on the mutant.

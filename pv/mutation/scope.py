@@ -143,7 +143,8 @@ class Drawing:
     def draw(self, subject: Target, reached: frozenset[str], seed: int) -> Iterator[GeneratedMutant]:
         """Yield mutants of the code that a falsifier executed, in random order, spread over the executed functions.
 
-        If the falsifier executed nothing in the module of the subject, mutate the modules that this module imports.
+        If nothing that it executed in the module of the subject can be mutated, mutate the modules that this module
+        imports.
 
         Args:
             subject: The subject of the falsifier.

@@ -80,7 +80,7 @@ def summary(result: MutationResult) -> str:
 
 
 def text(results: Sequence[MutationResult], seconds: float) -> str:
-    """Return one line per contract, a diff for each survivor, then the problems."""
+    """Return for each contract one line, a diff for each mutant in `SHOWN`, and the problems; then the exit code."""
     lines: list[str] = []
     for result in results:
         lines += [f"{_title(result)}: {summary(result)}", ""]

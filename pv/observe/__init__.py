@@ -20,7 +20,7 @@ averages       averages of weights
 modes          training and eval mode, normalization
 loaders        batches of data loaders; `workers` for their worker processes, `datasets` for facts about data sets
 seeds          seeds that are set during the training
-collectives    reductions over ranks
+collectives    exchanges and reductions between ranks
 checkpoints    saves and loads; kills the process on request
 reported       numbers that the script prints or logs; `metrics` for metrics of libraries
 probes         forwards with changed inputs, in a fork

@@ -35,7 +35,9 @@ def main(arguments: list[str]) -> int:
     parser = _Parser(prog="python -m pv.observe", description=__doc__)
     parser.add_argument("--trace", type=Path, default=Path("pv-trace"), metavar="DIR", help="folder of the traces")
     parser.add_argument("--steps", type=int, default=0, metavar="N", help="end the command after N optimizer steps")
-    parser.add_argument("--sample", type=int, default=1, metavar="K", help="record the losses only in every K-th step")
+    parser.add_argument(
+        "--sample", type=int, default=1, metavar="K", help="record losses in the first steps and in every K-th step"
+    )
     parser.add_argument("--keep-compile", action="store_true", help="leave torch.compile on")
     parser.add_argument("--no-probes", action="store_true", help="run no probes in a copy of the process")
     parsed = parser.parse_args(arguments[:separator])

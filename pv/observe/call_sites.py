@@ -21,7 +21,7 @@ class CallSites:
     """Finds the line of the user's code that is being executed.
 
     Frames of torch, of this package, of the standard library and of installed console scripts are skipped. If no line
-    of the user's code is on the stack, a line of another installed library is returned.
+    of the user's code is on the stack, a line of another installed library is returned, or "?" if there is none.
     """
 
     def __init__(self) -> None:

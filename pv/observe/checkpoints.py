@@ -36,9 +36,10 @@ _get_observer: Callable[[], Observer]
 
 
 def saved_parts(value: object, depth: int = 0) -> dict[str, Any]:
-    """Return the parts of a training state in a saved or loaded object, by kind. Four levels are searched.
+    """Return the parts of a training state in a saved or loaded object, by kind.
 
-    The kinds are "model", "optimizer", "scheduler" and "scaler".
+    The kinds are "model", "optimizer", "scheduler" and "scaler". Four levels are searched: the first 20 elements of
+    lists, and dictionaries with fewer than 200 entries.
     """
     if depth > 3:
         return {}
@@ -91,7 +92,7 @@ class Line:
 
 
 class Capture:
-    """The result of `Module.state_dict`, whose tensors are the module's tensors."""
+    """The result of `Module.state_dict`, whose tensors share the memory of the module's tensors."""
 
     def __init__(self, module: nn.Module, state: Any, step: int, line: Line) -> None:
         tensors = [value for value in state.values() if isinstance(value, Tensor)]
@@ -146,12 +147,12 @@ def _version_of(tensors: list[Tensor]) -> int:
 
 
 def _capture_of(observer: Observer, state: Mapping[str, object]) -> Optional[Capture]:
-    """Return the last capture whose tensors are in a dictionary; None if there is none."""
+    """Return the last capture that is the source of a dictionary (`Capture.is_source`); None if there is none."""
     return next((capture for capture in reversed(observer.captures) if capture.is_source(state)), None)
 
 
 def _states_in(value: object, depth: int = 0) -> Iterator[dict[str, Tensor]]:
-    """Yield the dictionaries of tensors in a saved object, at most four levels deep."""
+    """Yield the dictionaries of tensors in a saved or loaded object, in at most four levels of dictionaries."""
     if isinstance(value, dict) and depth < 4 and len(value) < 10_000:
         if value and all(isinstance(part, Tensor) for part in value.values()):
             yield value
@@ -161,14 +162,14 @@ def _states_in(value: object, depth: int = 0) -> Iterator[dict[str, Tensor]]:
 
 
 class Saved:
-    """The shapes and addresses of the tensors of a saved object.
+    """The shapes and addresses of the tensors of a saved object, without the tensors in the state of an optimizer.
 
     Args:
         value: The saved object.
 
     Attributes:
-        shapes: The number of tensors of every shape.
-        places: The addresses of the tensors.
+        shapes: The number of tensors and NumPy arrays of every shape.
+        places: The addresses of the dense tensors.
         is_known: Whether all tensors were found. False for bytes, and for objects that are too large or too deep.
     """
 
@@ -176,9 +177,9 @@ class Saved:
         self.shapes: Counter[tuple[int, ...]] = Counter()
         self.places: set[int] = set()
         self.floats: Counter[tuple[int, ...]] = Counter()
-        """The number of floating-point tensors of every shape, without the state of an optimizer."""
+        """The number of floating-point tensors of every shape. NumPy arrays are not counted."""
         self.optimized: Counter[tuple[int, ...]] = Counter()
-        """By shape: the number of parameters with a state in a saved optimizer."""
+        """By shape: the number of tensors `exp_avg` and `momentum_buffer`, one per parameter, in a saved optimizer."""
         self.is_known = True
         self._visited = 0
         self._visit(value)
@@ -300,7 +301,10 @@ def tied_names(module: nn.Module) -> list[list[str]]:
 
 
 def _is_written(observer: Observer, module: nn.Module) -> bool:
-    """Return whether the script has changed parameters of a module in place since the last step."""
+    """Return whether the script has changed parameters in place since the last step of their optimizer.
+
+    All parameters of every optimizer that holds parameters of the module are examined.
+    """
     ids = {id(p) for p in module.parameters()}
     return any(
         state.steps and sum(p._version for p in observer.parameters_of(optimizer)) != state.written
@@ -396,7 +400,7 @@ def _record_load(
 def _missing_statistics(module: nn.Module, missing: list[str]) -> dict[str, object]:
     """Return the number of normalization layers whose statistics were not loaded, and how many have initial statistics.
 
-    Return {} if other tensors are missing too.
+    Return {} if no tensor is missing, or if other tensors are missing too.
     """
     layers = dict(module.named_modules())
     norms = list({layers.get(name.rpartition(".")[0]): None for name in missing})
@@ -634,7 +638,7 @@ _random_states: dict[int, weakref.ref[Tensor]] = {}
 
 
 def _byte_tensors(value: object, depth: int = 0) -> Iterator[Tensor]:
-    """Yield the byte tensors in a loaded object, inside at most three nested containers."""
+    """Yield the byte tensors in a saved or loaded object, inside at most three nested lists or small dictionaries."""
     if isinstance(value, Tensor):
         if value.dtype == torch.uint8:
             yield value
@@ -708,7 +712,7 @@ class Loaded:
     def facts(self, sample: Callable[[Tensor], Tensor]) -> Optional[Event]:
         """Return the changes of the parameters since the load; None if the module no longer exists.
 
-        Parameters that were replaced, or have fewer than two dimensions, are left out.
+        Parameters that were replaced or converted, or have fewer than two dimensions, are left out.
         """
         module = self.module()
         if module is None:
@@ -789,7 +793,10 @@ def record_first_forward(observer: Observer, module: nn.Module, sample: Callable
 
 
 def cut_after_step(observer: Observer) -> None:
-    """Kill this process with SIGKILL after `Options.cut` steps. First wait until all ranks have reached this point."""
+    """Kill this process with SIGKILL after `Options.cut` steps, unless `Options.cut_in_save` is set.
+
+    First wait until all ranks have reached this point, at most `BARRIER_SECONDS`.
+    """
     if observer.options.cut and observer.steps >= observer.options.cut and not observer.options.cut_in_save:
         _mark(observer)
         ranks = int(os.environ.get("WORLD_SIZE", "1"))

@@ -1,10 +1,11 @@
 """Records the collectives that a script calls, except the collectives of DistributedDataParallel.
 
 1. Exchanges: for each function in `EXCHANGES`, the largest number of floating-point elements that its calls exchange
-   between two steps. Calls before the first step are not recorded.
+   between two steps. A total is recorded only if it is more than 20 % larger than the recorded one. Calls before the
+   end of the first step are not recorded.
 2. Reductions: the number of floating-point elements that are reduced over all ranks between two steps. Calls of
    `all_reduce` inside a module's call or a backward pass do not count, because they belong to tensor parallelism.
-   `reduce_scatter` always counts, since FSDP2 reduces gradients with it.
+   `reduce_scatter_tensor` and `reduce_scatter_single` always count, since FSDP2 reduces gradients with them.
 """
 
 from __future__ import annotations

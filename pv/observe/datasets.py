@@ -1,7 +1,7 @@
 """Facts about data sets: readable and stored examples, hashes of rows, and states of random generators.
 
-No function of this module calls the `__getitem__` of a data set, because such a call may draw random numbers. The
-functions read the attributes of a data set instead.
+No function of this module calls the `__getitem__` of a data set, except of a list or tuple, because such a call may
+draw random numbers. The functions read the attributes of a data set instead.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COLUMNS = 64
 WRAPPERS = ("torch.utils.data.", "accelerate.", "lightning.", "pytorch_lightning.", "transformers.")
 """Prefixes of modules whose samplers keep the order of a wrapped sampler."""
 MAX_EXAMPLES = 4_000_000
-"""Largest number of examples of a data set for which `readable` returns a bitmap."""
+"""Largest number of examples of a data set; for more, `readable` returns None."""
 SPLITMIX = (-7046029254386353131, -4658895280553007687)
 """Constants 0x9e3779b97f4a7c15 and 0xbf58476d1ce4e5b9 of splitmix64 (Steele, Lea, Flood 2014), as signed integers."""
 
@@ -67,7 +67,7 @@ def sampler_of(loader: Any) -> object:
 
 
 def is_random(sampler: object) -> Optional[bool]:
-    """Return whether the order of a sampler is random; None if the class of the sampler is unknown."""
+    """Return whether the order of a sampler is random; None if the class is unknown and `shuffle` is not False."""
     if isinstance(sampler, data.DistributedSampler):
         return bool(sampler.shuffle)
     if getattr(sampler, "shuffle", None) is False:
@@ -114,8 +114,8 @@ def _factors(count: int) -> Tensor:
 def row_tensor(tensors: list[Tensor]) -> Optional[Tensor]:
     """Return the tensor of a batch that is probably the input of the model; None if no tensor is usable.
 
-    This tensor is the first with two or more dimensions, else the first tensor. Only dense CPU tensors that are neither
-    complex nor boolean are usable.
+    This tensor is the first with two or more dimensions, else the first tensor. Only dense CPU tensors with
+    dimensions and elements that are neither complex nor boolean are usable.
     """
     usable = [t for t in tensors if t.layout == torch.strided and t.dim() and t.numel() and not t.dtype.is_complex]
     usable = [t for t in usable if t.device.type == "cpu" and t.dtype != torch.bool]
@@ -213,8 +213,8 @@ def sum_of(row: Any) -> float:
 def removed_columns(dataset: Any) -> dict[str, set[float]]:
     """Return the numeric columns that `transformers.Trainer` has removed from a data set of the package `datasets`.
 
-    The original data set is an attribute of the Trainer. The Trainer is searched on the stack: it is the `self` of the
-    method that called this function.
+    The original data set is an attribute of the Trainer. The Trainer is searched on the stack: it is the `self` of a
+    method that called this function directly or indirectly.
 
     Returns:
         The distinct values among the first 64 values of a column, by name of the column.
@@ -361,7 +361,7 @@ class StoredRows:
 def _shares_values(stored_row: object, batch_row: Tensor) -> bool:
     """Return whether at least a quarter of the elements of a stored row are nonzero and the same in a row of the batch.
 
-    The other elements may be masked in the batch.
+    The other elements may be masked in the batch. False for rows of integers, and for rows of fewer than four elements.
     """
     stored, read = torch.as_tensor(stored_row).detach().reshape(-1), batch_row.detach().reshape(-1)
     if len(stored) != len(read) or len(stored) < 4 or not (stored.is_floating_point() and read.is_floating_point()):

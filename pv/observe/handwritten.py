@@ -21,11 +21,11 @@ from torch import Tensor, nn
 from . import frames
 
 FRAMES = 12
-"""Number of frames of the script that are searched for optimizers."""
+"""Number of frames, from the caller of the backward pass outwards, that are searched for optimizers."""
 SEARCHES = 40
 """Number of backward passes, after a new model, before which handwritten optimizers and updates are searched."""
 COMPARED_PARAMETERS = 4
-"""Number of parameters whose values are compared to detect an update by statements."""
+"""Number of parameters that are compared to detect an update by statements, after the first detected update."""
 
 
 class HandwrittenOptimizer:
@@ -43,7 +43,7 @@ class HandwrittenOptimizer:
         self.snapshots: list[tuple[int, Tensor]] = []
         """Versions and samples of the parameters before a step of the object, or before an update by statements."""
         self.confirmed = False
-        """Whether a step of the object has changed parameters that have gradients."""
+        """Whether a step of the object has changed a parameter, and a parameter has a gradient."""
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:

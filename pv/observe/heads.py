@@ -191,8 +191,8 @@ def head_weights(
         g = w (1 - e) (W^T p - W_y) + w e (W^T p - mean of the rows of W).
 
     For every candidate y, the factors w (1 - e) and w e are fitted by least squares; this takes only products of W with
-    g and with W^T p. The label is the y with the smallest residual. A large residual shows that the loss is of another
-    kind, such as with soft targets or capped logits.
+    g, with W^T p and with the mean of its rows. The label is the y with the smallest residual. A large residual shows
+    that the loss is of another kind, such as with soft targets or capped logits.
 
     Args:
         hidden_NH: Hidden states, the input of the head.

@@ -42,7 +42,7 @@ SCALED_CALLS = 6
 COUNTED_INDICES = 200_000
 """Largest number of distinct indices of a pass that are counted, if it is unknown whether the order is random."""
 SAMPLED_ROWS = 4096
-"""Largest number of row hashes in an event. If there are more, only hashes divisible by a power of 2 are written."""
+"""Expected largest number of row hashes in an event. Of more, only hashes divisible by a power of 2 are written."""
 
 
 class PassState:
@@ -92,8 +92,8 @@ class PassState:
             self.order = hash((self.order, *indices))
             if self.random is None and len(self.indices) < COUNTED_INDICES:
                 self.indices.update(indices)
-        # To save time, rows are hashed only in two cases: all rows of the first pass over a data set, which are listed,
-        # and the first batches of the first four passes over a loader, whose orders are compared.
+        # To save time, rows are hashed only in two cases: all rows of the first pass of a line over a data set, which
+        # are listed, and the first batches of the first four passes over a loader, whose orders are compared.
         is_compared = self.batches <= COMPARED_BATCHES and self.index <= 4
         is_hashed = self.row_hashes is not None or is_compared
         inputs = datasets.row_tensor(batch) if is_hashed or indices is None else None

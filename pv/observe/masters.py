@@ -65,7 +65,7 @@ class Masters:
         Returns:
             A tensor with two elements: the distance of the master weights' gradients from the nearest multiple of the
             model's gradients, relative to their norm; and the factor of this multiple. None if the parameters of the
-            optimizer are not master weights of a model, or after `COMPARED_STEPS` steps.
+            optimizer are not master weights of a model, if no pair has two gradients, or after `COMPARED_STEPS` steps.
         """
         if state.steps < SEARCHES and state.number not in self.copies and isinstance(optimizer, torch.optim.Optimizer):
             all_pairs = self._pairs(self.observer.parameters_of(optimizer))

@@ -155,14 +155,14 @@ class Modes:
         """The calls of every normalization layer in the running forward.
 
         A call is a tuple: the value of `previous`, the autograd node of the output, the input (None if inputs are not
-        measured), and the line.
+        measured), and the line ("" for the first call).
         """
         self._shared: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
         """By normalization layer: number of forwards with several calls of the layer, minus one."""
         self._spectral: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
         """Number of measured forwards of a module with a spectral norm; `MEASURED_FORWARDS` to stop the measurement."""
         self._froze: list[tuple[list[weakref.ref[Tensor]], Event]] = []
-        """The first requests that froze trained parameters: these parameters, and the fields of the `froze` event."""
+        """The first requests that froze parameters: the trained ones of these, and the fields of the `froze` event."""
         self._unreached_counts: dict[tuple[object, ...], int] = {}
         """Number of calls of `_add_unreached`, by line and kind of the layer."""
         self._inputs: list[Tensor] = []

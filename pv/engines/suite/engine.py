@@ -151,7 +151,7 @@ class CannotRun(PvError):
 
 
 def _bench(payload: SuitePayload, worker: Worker) -> "SuiteBench":
-    """Create the bench of the subject. Raise PvError with the reason if that is impossible."""
+    """Create the bench of the subject. Raise PvError if the user's code raises, or `not_claimed` has an unknown id."""
     with _cannot_run_on_error(CANNOT_LOAD, worker):
         bench: SuiteBench = worker.function(payload.bench)(worker.subject(), worker.shared)
     refuse_unknown(bench.not_claimed, payload.ids)
