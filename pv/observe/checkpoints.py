@@ -177,7 +177,8 @@ class Saved:
         self.shapes: Counter[tuple[int, ...]] = Counter()
         self.places: set[int] = set()
         self.floats: Counter[tuple[int, ...]] = Counter()
-        """The number of floating-point tensors of every shape. NumPy arrays are not counted."""
+        """The number of floating-point tensors of every shape, without the state of an optimizer. Arrays of NumPy and
+        tensors in files of safetensors count whatever their type."""
         self.optimized: Counter[tuple[int, ...]] = Counter()
         """By shape: the number of tensors `exp_avg` and `momentum_buffer`, one per parameter, in a saved optimizer."""
         self.is_known = True
@@ -211,7 +212,8 @@ class Saved:
             for part in value:
                 self._visit(part, depth + 1)
         elif isinstance(getattr(value, "shape", None), tuple):  # an array of NumPy
-            self.shapes[tuple(value.shape)] += 1
+            self.shapes[value.shape] += 1
+            self.floats[value.shape] += 1
         elif isinstance(value, (bytes, bytearray, io.BytesIO)):
             self.is_known = False
         elif hasattr(value, "__dict__") and not callable(value):
@@ -520,6 +522,7 @@ def _wrap_serialize(original: Callable[..., object]) -> Callable[..., object]:
             # Older versions of safetensors describe every tensor by a dictionary.
             shapes = [spec["shape"] if isinstance(spec, dict) else spec.shape for spec in tensors.values()]
             saved.shapes.update(tuple(shape) for shape in shapes)
+            saved.floats.update(saved.shapes)
         result = original(tensors, filename, *args, **kwargs)
         _cut_in_save(observer, filename)
         return result

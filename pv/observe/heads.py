@@ -128,7 +128,8 @@ def _is_parameter(tensor: Tensor) -> bool:
     if isinstance(tensor, nn.Parameter):
         return True
     node = tensor.grad_fn
-    while node is not None and type(node).__name__.startswith(("ToCopy", "T", "Permute", "Alias", "View", "Clone")):
+    layouts = ("ToCopy", "T", "Transpose", "Permute", "Alias", "View", "ReshapeAlias", "UnsafeView", "Clone")
+    while node is not None and type(node).__name__.partition("Backward")[0] in layouts:
         node = node.next_functions[0][0] if node.next_functions else None
     return isinstance(getattr(node, "variable", None), nn.Parameter)
 

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pv.observe.heads import _is_parameter
 from pv.observe.losses import _REDUCTION, NAMES, PARAMETERS, SIGNS, _arguments, _made_by
 
 
@@ -37,3 +38,9 @@ def test_positional_reduction_of_a_huber_loss_is_recorded(reduction: str) -> Non
 )
 def test_only_operations_that_keep_values_are_skipped(operation: Callable[[Tensor], Tensor], node: str) -> None:
     assert _made_by(operation(torch.ones(4, 5, requires_grad=True).relu())) == node
+
+
+def test_only_other_layouts_and_types_of_a_parameter_are_the_parameter() -> None:
+    weight = torch.nn.Parameter(torch.ones(4, 4))
+    assert all(map(_is_parameter, (weight, weight.t(), weight.double(), weight.view(2, 8), weight.transpose(0, 1))))
+    assert not any(map(_is_parameter, (weight.tanh(), weight.tril(), weight.topk(2).values, weight * 1)))

@@ -1,6 +1,7 @@
 """A claim is tried only where the script has what the claim is about."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,12 +9,13 @@ import pytest
 pytest.importorskip("torch", reason="the scripts need torch")
 
 from pv.commands.observed import check_run, render
-from pv.suites.training_run.claims import judge
-from pv.suites.training_run.run import read_folder
+from pv.suites.training_run.claim import Record
+from pv.suites.training_run.claims import CLAIMS, judge
+from pv.suites.training_run.run import Run, read_folder
 from tests.observe.test_scripts import HERE, missing, run_scripts
 
 
-def test_claims_are_not_tried_on_scripts_without_their_subject(tmp_path: Path) -> None:
+def test_claims_are_not_tried_on_scripts_without_their_subject(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("language_model", "masked_language_model", "heads_of_tuned_models")
     run_scripts(tmp_path, [(name, HERE / "scripts" / f"{name}.py") for name in names], plain=False)
     records = [judge(read_folder(tmp_path / name / "trace", complete=True)) for name in names]
@@ -21,6 +23,15 @@ def test_claims_are_not_tried_on_scripts_without_their_subject(tmp_path: Path) -
     assert [record["TR-PARAM-010"].tried > 0 for record in records] == [False, False, True]
     # None of the models has a layer with running statistics.
     assert not any(record[name].tried for record in records for name in ("TR-NORM-001", "TR-NORM-003"))
+
+    def falsified(run: Run, record: Record) -> None:
+        record.not_reached = "another part of the run has no probe"
+        record.falsify("train.py:1", "seen", "right")
+
+    # A claim that one part of a run falsifies is reached, whatever another part is.
+    monkeypatch.setitem(CLAIMS, "TR-GRAD-001", replace(CLAIMS["TR-GRAD-001"], function=falsified))
+    report = check_run(trace=tmp_path / names[0] / "trace", only=["TR-GRAD-001"]).report
+    assert (report.contracts[0].status.value, report.exit_code) == ("fail", 1)
 
 
 # Edits of correct scripts for which the claim gives a hint: (claim, script, old text, new text, ...).

@@ -43,6 +43,8 @@ class ForkServer:
     """
 
     def __init__(self) -> None:
+        self._is_late = False
+        """Whether a task has not ended in time, so that the server still waits for its end."""
         self._connection, server_end = Pipe()
         if not os.fork():
             self._connection.close()
@@ -58,10 +60,13 @@ class ForkServer:
             environment: The environment variables of the ranks.
 
         Returns:
-            The exit status; None if the ranks have not ended after `RANKS_LIMIT_S`.
+            The exit status; None if the ranks have not ended after `RANKS_LIMIT_S`, and `FAILED` in all later calls.
         """
+        if self._is_late:
+            return FAILED
         self._connection.send((directory, size, environment))
-        status: int | None = self._connection.recv() if self._connection.poll(RANKS_LIMIT_S) else None
+        self._is_late = not self._connection.poll(RANKS_LIMIT_S)
+        status: int | None = None if self._is_late else self._connection.recv()
         return status
 
 

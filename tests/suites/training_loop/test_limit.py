@@ -61,6 +61,14 @@ def test_run_is_killed_before_an_operation_or_in_an_open_file(tmp_path: Path, op
     assert sorted(path.name for path in tmp_path.iterdir()) == left
 
 
+def test_run_is_killed_before_a_link_or_a_file_comes_into_the_directory(tmp_path: Path) -> None:
+    (place := tmp_path / "place").mkdir()
+    (tmp_path / "outside").touch()
+    assert run_and_kill(lambda: (place / "latest").symlink_to("step-1"), place, 0)
+    assert run_and_kill(lambda: (tmp_path / "outside").rename(place / "state"), place, 0)
+    assert not list(place.iterdir())
+
+
 @pytest.mark.parametrize("kind", [Path, str])
 def test_run_is_killed_when_half_of_a_state_is_written_to_a_path(tmp_path: Path, kind: type) -> None:
     state, path = torch.arange(10_000), tmp_path / "state.pt"

@@ -1,6 +1,7 @@
 """Ranks are processes of their own; what is wrong between them is named."""
 
 import os
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from multiprocessing.connection import Connection
@@ -9,6 +10,7 @@ from typing import cast
 
 import pytest
 
+from pv.suites.training_loop import processes
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims import together
 from pv.suites.training_loop.job import Job
@@ -53,6 +55,15 @@ def test_ranks_that_no_fork_can_run_have_an_interpreter(job: Jobs, tmp_path: Pat
 def test_ranks_that_do_not_end_are_an_error(job: Jobs, tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"^2 ranks have not ended after 600 s$"):
         run_ranks(Loop(), replace(job(), directory=tmp_path), 2, Refuses(None))
+
+
+def test_late_task_of_a_fork_server_gives_no_later_task_its_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "_run_task", lambda directory, size, environment: time.sleep(size) or os._exit(7))
+    monkeypatch.setattr(processes, "RANKS_LIMIT_S", 0.2)
+    server = ForkServer()
+    assert [server.run(tmp_path, size, {}) for size in (1, 0)] == [None, FAILED]
 
 
 class Interrupted:
