@@ -269,7 +269,8 @@ class Run:
         environment: Environment variables of the command, in addition to the environment of the worker.
         claims: The claims of `training-run` about the observed command, or the single name `all`.
         arguments: The arguments of the function or command.
-        small: The arguments that replace `arguments` on mutants; None to keep `arguments`.
+        small: The arguments that replace `arguments` on mutants; None if the contract has none for this run of a
+            function: lint then reports the run, and a validation tries no mutants on it.
     """
 
     name: str
