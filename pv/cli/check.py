@@ -198,8 +198,8 @@ def _print_run(
         observed: The run.
         form: The format on standard output.
         files: Pairs of a format and the file to write in this format.
-        verbose: Show all details.
-        hints: Show hints.
+        verbose: Show all details. A text file always shows all details.
+        hints: Show hints in the text format.
     """
     from pv.commands.observed import render as render_run
 

@@ -36,7 +36,10 @@ class ReportFormat(click.Choice[str]):
 
 
 def format_option(names: Sequence[str], text: str = "Format on standard output.") -> Option:
-    """Return the option `--format`, which takes one of `names` (default: the first); `text` is its help text."""
+    """Return the option `--format`, which takes one of `names` (default: the first); `text` is its help text.
+
+    If `names` are all report formats, the option also takes the formats of other packages.
+    """
     choice = ReportFormat(names) if names == tuple(FORMATS) else click.Choice(names)
     return click.option("--format", "form", type=choice, default=names[0], show_default=True, help=text)
 

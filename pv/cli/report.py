@@ -40,9 +40,10 @@ def report(
 ) -> None:
     """Merge saved reports into one, and render it.
 
-    `pv validate --output json=FILE` writes FILE. If a claim has several results on a device, the worst one counts. A
-    contract of the project that is in none of the files is undecided. The exit code is the same as for a validation
-    with these results; with `--fail-on weaker`, it is 1 if a contract asks for less than the base.
+    `pv validate --output json=FILE` writes FILE. If a claim has several results on a device, the worst measured one
+    counts, or without a measured one, the worst recorded one. Without --partial, a contract of the project that is in
+    none of the files is undecided. The exit code is the same as for a validation with these results; with `--fail-on
+    weaker`, it is 1 if a contract asks for less than the base.
     `--format github` also appends the Markdown report to the job summary, if GITHUB_STEP_SUMMARY names its file.
     """
     from pv.commands import base_report

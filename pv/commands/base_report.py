@@ -37,7 +37,7 @@ def read_reports(paths: Sequence[str | Path], *, partial: bool = False) -> Repor
         partial: Accept that contracts and claims of the project are missing. By default, missing claims are undecided.
 
     Raises:
-        UsageError: A file is damaged or of another version, or the reports cannot be merged.
+        UsageError: No file is named, a file is damaged or of another version, or the reports cannot be merged.
     """
     if not paths:
         raise UsageError("no report named: name files that `pv validate --output json=FILE` wrote")
@@ -105,7 +105,7 @@ def _changed_adapters(
 
 
 def _adapter_weakenings(project: Project, base: Report, verdict: ContractVerdict, file: str) -> list[Change] | None:
-    """Return the changes of an adapter's declarations since the base by which fewer claims are tried.
+    """Return the changes of an adapter's declarations since the base that reduce the tried claims or relax a tolerance.
 
     Args:
         project: The project.
@@ -183,7 +183,7 @@ def read_base(name: str, paths: Iterable[str | Path] = (), start: Path | None = 
         The report. For a revision it has contracts without results.
 
     Raises:
-        UsageError: The name is neither a file nor a revision, or the file is not a report.
+        UsageError: The name is neither a file nor a revision, the file is not a report, or git cannot be run.
     """
     if Path(name).is_file():
         return read_reports([name], partial=True)

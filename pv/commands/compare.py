@@ -53,7 +53,7 @@ def compare(
         on_progress: Called with the progress.
 
     Returns:
-        The results, one column for every subject.
+        The results, one column for every subject; after an interrupt, without the subjects that were not started.
 
     Raises:
         UsageError: The contract, a subject or a claim is unknown; raised before anything runs.

@@ -97,7 +97,10 @@ REPLAY_FOLDER = ".pv_cache/replay"
 
 
 def write_replays(project: Project, evidence: Evidence) -> Evidence:
-    """Write the arguments of every counterexample that are too long for a command line to a file; add its path."""
+    """Write arguments that are exact and too long for a command line to a file; add its path.
+
+    These are the arguments of a counterexample or, in a trial without one, of the call that was running at its end.
+    """
     return replace(evidence, trials={key: _write_replay(project, trial) for key, trial in evidence.trials.items()})
 
 

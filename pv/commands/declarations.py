@@ -1,4 +1,4 @@
-"""Read the declarations of an adapter from its source: its features, and the claims that it does not make.
+"""Read the declarations of an adapter from its source: features, claims that it does not make, and the tolerance.
 
 The adapter is not imported, so the adapter of an earlier commit can also be read. A computed declaration, such as the
 result of a function, cannot be read; `Declarations.is_whole` is then False.
@@ -113,7 +113,8 @@ def old_names_note(subject: str, declared: Declarations) -> str:
 def _declarations(tree: ast.Module, subject: str, derived: tuple[str, ...] = ()) -> Iterator[tuple[str, ast.expr]]:
     """Yield the attributes in `NAMES` that a class or function declares, with their values.
 
-    The attributes of base classes in the same module come first. `derived` are the classes below `subject`.
+    Assignments such as `subject.features = {...}` at the top level of the module come first, then the attributes of
+    base classes in the same module, then the body of the class. `derived` are the classes below `subject`.
     """
     for node in tree.body:  # assignments such as `make.features = {...}` after the definition of a function
         for target, value in _assignments(node):

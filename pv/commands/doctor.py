@@ -156,7 +156,7 @@ def _package(package: Package, level: Level) -> Check:
 
 
 def _extras() -> Iterator[Check]:
-    """Yield the missing packages of each extra. Extras are optional, so this is never a problem."""
+    """Yield a check of the packages of each extra. Extras are optional, so a missing package is never a problem."""
     for extra, packages in optional_packages().items():
         missing = [package.name for package in packages if not package.usable]
         if missing:
@@ -241,7 +241,7 @@ def _outdated_schemas(project: Project) -> Iterator[Check]:
 
 
 def _missing_packages(project: Project, contracts: tuple[Contract, ...]) -> Iterator[Check]:
-    """Yield a problem for every package that the code under contract imports and that is not installed."""
+    """Yield a problem for every missing package that the subjects, tests, runs or engines of the claims need."""
     with suppress(PvError, LookupError):  # lint says what cannot be resolved
         strict = [contract for contract in contracts if contract.strict]
         subjects = {contract.subject_of(claim) for contract in strict for claim in contract.claims}

@@ -31,7 +31,8 @@ def dry_run(
 ) -> DryRun:
     """Build every task that `pv.validate` would run with the same arguments, without running the tasks.
 
-    The devices need not exist. See `pv.validate` for the arguments and errors.
+    Tasks on generated mutants are not built: the mutants depend on the statements that the claims reach. The devices
+    need not exist. See `pv.validate` for the arguments and errors.
     """
     request = Request(
         paths=paths,
@@ -57,7 +58,7 @@ def dry_run(
 
 
 def _claims(plan: Plan, contract: Contract) -> list[Falsifier]:
-    """Return the selected claims of a contract that have a test."""
+    """Return the selected claims of a contract that are bound to code."""
     selection = plan.selections[contract.id]
     return [claim for claim in contract.claims if selection.runs(claim) and engine_of(claim).bound]
 

@@ -156,7 +156,7 @@ def _recorded(project: Project, contract: Contract, claim: Falsifier) -> tuple[R
 
 
 def _hint(id_: str, loaded: Loaded) -> str:
-    """Return a suggestion for an unknown id: the first file that cannot be read, else a similar id."""
+    """Return a hint for an unknown id: the first file that cannot be read, a similar id, or commands that list ids."""
     if refusals := [finding for finding in loaded.findings if finding.severity is Severity.REFUSAL]:
         return f"a contract cannot be read: {refusals[0]}"
     if near := nearest_name(id_, [known for contract in loaded.contracts for known in _ids(contract)]):

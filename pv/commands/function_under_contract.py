@@ -121,8 +121,8 @@ def _parameter(argument: ast.arg, by_keyword: bool) -> Parameter:
 
 
 def _parameter_near_default(argument: ast.arg, default: ast.expr) -> Parameter:
-    """Return a parameter whose proposed values are its default, or numbers of the same magnitude."""
-    # Half to twice the default: valid values of a rate or a limit have the magnitude of its default.
+    """Return a parameter whose proposed values are its default, both booleans, or numbers of the same magnitude."""
+    # Half (integers: once) to twice the default: valid values of a rate or a limit have the magnitude of its default.
     value = getattr(default, "value", None)
     strategy, domain = f"st.just({ast.unparse(default)})", ""
     if type(value) is float and value > 0:
@@ -296,7 +296,8 @@ FORMULA_NODES = (ast.Name, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Call, ast.o
 def formula(docstring: str, names: set[str]) -> str:
     """Return the first formula in the docstring of a function, in the language of equations; "" if there is none.
 
-    Candidates are spans in backticks, text after `=`, and text after "Return". A single parameter is not a formula.
+    Candidates are spans in backticks, text after `=`, text after "Return", and sentences without either. A single
+    parameter is not a formula.
 
     Args:
         docstring: The docstring.

@@ -55,7 +55,8 @@ def mutate(
         on_progress: Called with the progress.
 
     Returns:
-        One result for every contract.
+        One result for every requested contract. A contract that is scored as part of another contract is omitted,
+        unless it is named.
 
     Raises:
         UsageError: The request is invalid, lint refuses a contract, or the evidence folder cannot be written.

@@ -133,7 +133,10 @@ def ids() -> dict[str, str]:
 
 
 def contract_id(name: str) -> str:
-    """Return the id of the only contract in the file or folder `name`; `name` itself if there is no such file."""
+    """Return the id of the only contract in the file or folder `name`; `name` itself if there is no such file.
+
+    Raise `UsageError` if the file or folder does not have exactly one valid contract.
+    """
     if not _may_hold_contracts(name):
         return name
     contracts = load([name]).contracts
@@ -183,7 +186,10 @@ def _unknown_name(name: str, loaded: Loaded) -> UsageError:
 
 
 def target_of(text: str, hint: str = "") -> Target:
-    """Parse a target, `module` or `module:attribute`. Raise `UsageError`, ending with `hint`, for any other text."""
+    """Parse a target, `module` or `module:attribute`.
+
+    Raise `UsageError`, ending with `hint`, for any other text, and for an attribute that starts with `_`.
+    """
     target = Target.parse(text)
     attributes = target.attribute.split(".") if target.attribute else []
     is_dotted = all(part.isidentifier() for part in (*target.module.split("."), *attributes))

@@ -123,7 +123,11 @@ def new(name: str = "", *, subject: str = "") -> WrittenFiles:
 
 
 def _contract(project: Project, names: Mapping[str, str], function: FunctionUnderContract) -> str:
-    """Return the contract of a function; a formula in its docstring becomes an equation if lint accepts it."""
+    """Return the contract of a function.
+
+    A formula in the docstring becomes an equation if the function is deterministic, the types of its parameters are
+    known and have a domain, and lint accepts the equation.
+    """
     required = function.all_parameters
     if function.is_deterministic and all(parameter.domain and parameter.type_is_known for parameter in required):
         variables = {parameter.variable for parameter in (*required, *function.optional) if parameter.domain}

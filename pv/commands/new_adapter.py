@@ -67,7 +67,7 @@ def default_fields(maker: ast.FunctionDef) -> Iterator[tuple[ast.arg, ast.expr |
     """Yield the fields of the settings that a function returns, as parameters with defaults.
 
     Fields are the attributes that the function sets on its return value, and the options that it declares with
-    `add_argument`. A required option has no default.
+    `add_argument`. A required option, and a positional argument without `nargs`, has no default.
     """
     nodes = list(ast.walk(maker))
     returned = {ast.unparse(node.value) for node in nodes if isinstance(node, ast.Return) and node.value}
@@ -90,11 +90,12 @@ def default_fields(maker: ast.FunctionDef) -> Iterator[tuple[ast.arg, ast.expr |
 def settings_of(parameter: ast.arg, default: ast.expr | None, loop: "Loop") -> tuple[str, Fields]:
     """Find the settings class of a parameter and the arguments that its constructor needs.
 
-    1. Take the class that the annotation or the default of the parameter names.
-    2. Otherwise, if the parameter has a usual name such as `config`, take the candidate with the most settings of a
-       job. Candidates are the classes with a usual name, and the function that returns default settings if there is
-       exactly one. A candidate must have all attributes that the loop reads, so that settings of the model are not
-       mistaken for settings of the loop.
+    1. Take the class that the annotation names, or the class that the default creates if the parameter or the class has
+       a usual name.
+    2. Otherwise, if the parameter has no annotation and a usual name such as `config`, take the candidate with the most
+       settings of a job. Candidates are the classes with a usual name, and the function that returns default settings
+       if there is exactly one. A candidate must have all attributes that the loop reads, so that settings of the model
+       are not mistaken for settings of the loop.
 
     Args:
         parameter: The parameter of the loop.
@@ -149,7 +150,7 @@ def _parameters(node: ast.FunctionDef | None) -> Fields:
 
 
 def _class_names(node: ast.expr | None, classes: Mapping[str, ast.ClassDef]) -> Iterator[str]:
-    """Yield the names of the classes that an annotation contains, which may be a string or a union."""
+    """Yield the names of the classes that an annotation contains, such as a union; of a string, only a single name."""
     for part in ast.walk(node) if node is not None else ():
         if isinstance(part, ast.Constant) and isinstance(part.value, str) and part.value.isidentifier():
             part = ast.Name(part.value)
@@ -234,7 +235,11 @@ class Call:
 
 
 def read_loop(project: Project, target: Target) -> Loop:
-    """Read the class or function of a loop. Raise UsageError if it does not exist or has no parameter for a model."""
+    """Read the class or function of a loop.
+
+    Raises:
+        UsageError: The target is not `module:name`, does not exist, or has no parameter for a model.
+    """
     if not target.attribute or "." in target.attribute:
         raise UsageError(f"invalid trainer '{target}': expected module:function or module:Class")
     if hint := hyphen_hint(str(target)):
@@ -286,7 +291,7 @@ def call_of(loop: Loop, name: str, expressions: Mapping[str, str], method: ast.F
     Args:
         loop: The loop.
         name: The expression to call.
-        expressions: The expressions of "job", of "model", and optionally of "first", the first required argument.
+        expressions: The expressions of "job", and optionally of "model" and of "first", the first required argument.
         method: The method; None to call the loop itself.
     """
     node = method or _signature(loop.node)
@@ -316,7 +321,10 @@ def _wrapped(name: str, arguments: list[str], indent: str = 8 * " ") -> str:
 
 
 def attributes(loop: Loop) -> dict[str, str]:
-    """Return the expressions of `loss`, `norm`, `rate` and `steps`, as far as they are attributes of the loop."""
+    """Return the expressions of `loss`, `norm`, `rate` and `steps`, as far as they are attributes of the loop.
+
+    Without an attribute for the rate and without a scheduler, `rate` is the rate of the loop's optimizer.
+    """
     assigned = loop.assigned
     targets = (node.target for node in ast.walk(loop.node) if isinstance(node, ast.AugAssign))
     sums = {target.attr for target in targets if isinstance(target, ast.Attribute) and _is_self(target.value)}
@@ -343,7 +351,7 @@ def _is_self(node: ast.expr) -> bool:
 
 
 def _attributes_read(parameter: str, loop: Loop) -> set[str]:
-    """Return the attributes of a parameter that a loop reads, directly or after `self.x = parameter`."""
+    """Return the attributes of a parameter that a loop reads, directly or after `x = parameter` (or `self.x`)."""
     nodes = list(ast.walk(loop.node))
     assignments = [pair for node in nodes if isinstance(node, ast.Assign) for pair in _targets_with_values(node)]
     aliases = {ast.unparse(target) for target, value in assignments if ast.unparse(value) == parameter} | {parameter}

@@ -35,8 +35,8 @@ class ObservedRun:
     """A run of a script, its traces, and the results of the claims.
 
     Attributes:
-        contract: The claims.
-        records: The number of checked facts and the findings of every claim, by id.
+        contract: All claims about a run.
+        records: The number of checked facts and the findings of every chosen claim, by id.
         report: The results as a report of `pv`, for output in other formats.
         status: The exit status of the command; None if only traces were judged.
         run: The traces.
@@ -89,7 +89,7 @@ class ObservedRun:
 
     @property
     def exit_code(self) -> int:
-        """Return 1 if a claim is falsified; else 2 if no claim was tried or the command failed; else 0."""
+        """Return 1 if a claim is falsified; else 2 if no claim was tried, no step was seen, or a run failed; else 0."""
         return self.report.exit_code
 
 
@@ -132,8 +132,9 @@ def check_run(
         The run with its findings.
 
     Raises:
-        UsageError: The command does not exist; `trace` is no folder of traces of this version; the run has fewer steps
-            than `cut`, or saves nothing before this step; `only` matches no claim.
+        UsageError: The command does not exist; `trace` is no folder of traces of this version; the run has no step
+            after `cut`, or saves nothing before this step; the options of a comparison contradict each other; `only`
+            matches no claim.
     """
     interruptions = Interruptions(
         cut=(cut,) if isinstance(cut, int) else tuple(cut),

@@ -89,7 +89,8 @@ def check(
 
     Args:
         paths: Files, folders, or ids of contracts or claims of the project (default: all contracts of the project).
-        project: The project (default: the project of the first path).
+        project: The project (default: the project of the first path if it is declared there, else the project of the
+            working directory).
         subjects: Requested subjects, by id of the contract.
 
     Returns:

@@ -39,7 +39,7 @@ class Interruptions:
         resume: Arguments that are added to the command to resume the run.
         in_save: Whether another run is killed inside the first save at or after the first step of `cut`.
         extend: Arguments that make the run longer. The complete run is resumed with them after its end; "" for none.
-        against: A second command, whose steps must have the same examples; "" for none.
+        against: A second command, whose steps must have the same examples and updates; "" for none.
     """
 
     cut: tuple[int, ...] = ()
@@ -85,7 +85,9 @@ class ComparedRuns:
             The exit status of the first, uncut run.
 
         Raises:
-            UsageError: The options do not fit the run: the run has fewer steps, or saves nothing before it is killed.
+            UsageError: The options are invalid, or do not fit the run, which has no step after the last cut or saves
+                nothing before it is killed; the folder has the runs of another comparison; a run cannot be started, or
+                ended before it was killed.
         """
         options.check()
         if any((self.folder / name).exists() for name in ("again", *COMPARISONS)):
@@ -206,7 +208,7 @@ class ComparedRuns:
         in_save: bool = False,
         steps: int | None = None,
     ) -> int:
-        """Run a command under observation, with a line before its output; return its exit status.
+        """Run a command under observation, with a line before its output; return its exit status, 0 if it was killed.
 
         Args:
             command: The words of the command; `{out}` in the words is replaced.
@@ -252,7 +254,10 @@ class ComparedRuns:
 
 
 def _wait_for_cut(process: "subprocess.Popen[bytes]", trace: Path) -> bool:
-    """Wait until all ranks have reached the step to be killed at, or the command ends; return whether a rank has."""
+    """Wait until all ranks have reached the step to be killed at, or the command ends; return whether a rank has.
+
+    After the first rank, wait at most `GRACE_SECONDS` for the others.
+    """
     # At the step, every rank writes a file `cut-*` and waits. Then all ranks are killed together, as by a failure of
     # their node.
     first_mark = None

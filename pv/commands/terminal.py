@@ -32,7 +32,7 @@ def uses_color() -> bool:
 
 
 def terminal_width() -> int:
-    """Return the width of the terminal in columns; 80 if there is none."""
+    """Return the value of the variable COLUMNS, else the width of the terminal in columns; 80 if there is neither."""
     return shutil.get_terminal_size().columns
 
 

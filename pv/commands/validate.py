@@ -71,7 +71,8 @@ def validate(
 
     Args:
         paths: Contract files and folders, or ids (default: all contracts of the project).
-        project: The project of the contracts (default: the project of the first path, or of the working directory).
+        project: The project of the contracts (default: the project of the first path if it is declared there, else the
+            project of the working directory).
         only: Glob patterns over the ids of claims.
         contracts: Glob patterns over the ids of contracts.
         devices: Devices to run on (default: the CPU; results of other devices are read from the evidence folder).

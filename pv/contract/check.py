@@ -174,7 +174,7 @@ def schema(name: str) -> dict[str, Json]:
         name: `contract`, `existing`, `report`, `evidence`, `mutants` or `comparison`.
 
     Raises:
-        PluginError: An engine of another package has a key that exists already.
+        PluginError: An engine of another package cannot be imported, or has a key that exists already.
     """
     loaded: dict[str, Json] = json.loads(
         files("pv.contract").joinpath("schema", f"{name}.json").read_text(encoding="utf-8")
@@ -188,7 +188,7 @@ def _add_keys_of_engines(contract: dict[str, Json]) -> None:
     """Add the keys of claims that the engines of other packages read.
 
     Raises:
-        PluginError: A key exists already.
+        PluginError: An engine cannot be imported, or a key exists already.
     """
     # The schema refuses unknown keys by `additionalProperties: false`, so add the keys to the claims of the section.
     for name in plugins.declared(plugins.ENGINES):
@@ -235,7 +235,7 @@ def _predicate(name: str) -> Predicate:
 
 
 def check(tree: Node, name: str) -> list[Finding]:
-    """Return a finding for every violation of a schema, in the order of the file.
+    """Return a finding for every violation of a schema, in the order of the file; for a contract, also for NaN and inf.
 
     Args:
         tree: The tree of a file.

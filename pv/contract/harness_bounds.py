@@ -1,7 +1,9 @@
-"""Parse the bounds and the precondition of a harness, and list the points of its box, nearest to zero first.
+"""Parse the bounds and the precondition of a harness, and list the points of its box.
 
-A bound is `0..8`, `bool`, `list of int 0..9, at most 4` or `list of bool, at most 4`. `requires` is a Python expression
-over the names of the bounds; points that do not fulfil it are outside the box. Nothing here imports a solver.
+The values of each bound are listed from the nearest to zero, and lists from the shortest. A bound is `0..8`, `bool`,
+`list of int 0..9, at most 4` or `list of bool, at most 4`; `int` may be omitted. `requires` is a Python
+expression over the names of the bounds; points that do not fulfil it are outside the box. Nothing here imports a
+solver.
 """
 
 import ast
@@ -22,8 +24,9 @@ _RANGE = r"(?P<low>-?[0-9]{1,18})\.\.(?P<high>-?[0-9]{1,18})"
 _BOUND = re.compile(
     rf"(?:(?P<list>list) of )?(?:(?P<bool>bool)|(?:int )?{_RANGE})(?:, at most (?P<most>[0-9]{{1,2}}))?"
 )
-# The syntax of a condition. A contract is untrusted, and `eval` runs the condition. So only arithmetic, comparisons and
-# these functions are allowed: no attributes, subscripts or other names, and no `**`, which could take forever.
+# The syntax of a condition. A contract is untrusted, and `eval` runs the condition. So only integers,
+# booleans, arithmetic, comparisons, `and`, `or`, `not`, `if ... else` and these functions are allowed: no attributes,
+# subscripts or other names, and no `**`, which could take forever.
 _CALLS = {"len": len, "min": min, "max": max, "abs": abs, "sum": sum}
 _ALLOWED = (
     *(ast.Expression, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.Compare, ast.cmpop, ast.BinOp),
@@ -134,7 +137,7 @@ class Box:
             yield dict(zip(self.bounds, values, strict=True))
 
     def corner(self, size: int) -> Iterator[dict[str, Value]]:
-        """Yield the points made of only the first `size` values of each bound, which are the nearest to zero."""
+        """Yield the points made of only the first `size` values of each bound, in the order of `Bound.values`."""
         for values in product(*(islice(bound.values(), size) for bound in self.bounds.values())):
             yield dict(zip(self.bounds, values, strict=True))
 
@@ -182,7 +185,8 @@ def parse_condition(text: str, names: Sequence[str]) -> Callable[[Point], bool]:
         names: The bounds that the expression may name.
 
     Raises:
-        ValueError: The text is not an expression in the allowed syntax, or names something else.
+        ValueError: The text is longer than `MAX_CONDITION`, is not an expression in the allowed syntax, or names
+            something else.
     """
     if not text:
         return lambda point: True

@@ -40,7 +40,9 @@ class Loaded:
 
 
 def load(paths: Iterable[str | Path], *, around: Iterable[Path] = ()) -> Loaded:
-    """Load contract files, and every `*.yaml` and `*.yml` below folders. Never raise for the content of a file.
+    """Load contract files, and every `*.yaml` and `*.yml` below folders that is not hidden or in a hidden folder.
+
+    Never raise for the content of a file.
 
     Args:
         paths: Files and folders.
@@ -228,7 +230,7 @@ def _real_path(path: Path) -> Path:
 
 
 def _yaml_files_below(folder: Path) -> list[Path]:
-    """Return the YAML files below a folder, and the folders that cannot be listed.
+    """Return the YAML files below a folder, and the folders that cannot be listed. Leave out hidden files and folders.
 
     Reading such a folder as a file fails with a finding, so that its contracts are not silently left out.
     """

@@ -83,7 +83,8 @@ class Mutant:
 
     Attributes:
         seen_in: Where the fault occurred in real code, "" if unknown.
-        killed_by: Ids of claims of the contract's suite that must detect the fault too.
+        killed_by: Claims that must detect the fault too: ids of claims of the contract's suite, or `RUN.ID` for a claim
+            about an observed run.
     """
 
     id: str
@@ -268,7 +269,8 @@ class Run:
         environment: Environment variables of the command, in addition to the environment of the worker.
         claims: The claims of `training-run` about the observed command, or the single name `all`.
         arguments: The arguments of the function or command.
-        small: The arguments that replace `arguments` on mutants; None to keep `arguments`.
+        small: The arguments that replace `arguments` on mutants; None if the contract has none for this run of a
+            function: lint then reports the run, and a validation tries no mutants on it.
     """
 
     name: str
@@ -384,7 +386,7 @@ class Contract:
     Attributes:
         strict: False for a contract without `schema`, in the older format whose falsifiers are prose.
         suite: The conformance suite whose claims precede the claims of the contract.
-        known: All contracts of the project by id, to look up the ids in `use` and `judges`.
+        known: The `pv/1` contracts that were loaded together, by id, to look up the ids in `use` and `judges`.
     """
 
     id: str

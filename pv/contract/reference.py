@@ -69,8 +69,8 @@ def _sections(schema: Schema, path: str, node: Schema) -> Iterator[str]:
 def _mapping(schema: Schema, node: Schema, path: str) -> tuple[Schema | None, str]:
     """Return the mapping with named keys in a node, and the path to it; None if there is no such mapping.
 
-    The node may be the mapping itself, a list of such mappings (path `x[]`), or a mapping of names to such mappings
-    (path `x.NAME`).
+    The node may be the mapping itself, a list of such mappings (path `x[]`), a mapping of names to such mappings (path
+    `x.NAME`), or an `anyOf` of these, of which the first counts.
     """
     node = _resolve(schema, node)
     if "properties" in node:

@@ -36,7 +36,7 @@ def nearest(word: str, names: Collection[str]) -> str:
 
 
 def did_you_mean(word: str, names: Collection[str]) -> str:
-    """Return a hint with the valid name that is most similar to `word`, or with all valid names."""
+    """Return a hint with the valid name that is most similar to `word`, or with at most `MAX_NAMED` valid names."""
     if near := nearest(word, names):
         return f"did you mean {near!r}?"
     return f"known: {listed(sorted(names), MAX_NAMED)}" if names else "none is declared"

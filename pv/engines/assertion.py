@@ -27,7 +27,10 @@ _EFFECTS = (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom, ast.Lambda, ast.
 
 
 def explain(error: BaseException) -> str:
-    """Return the failed assert of an error with its values; "" if the values cannot be evaluated again."""
+    """Return the failed assert of an error with its values.
+
+    Return "" for another error, an assert with a message, and an assert that cannot be evaluated again or then holds.
+    """
     if type(error) is not AssertionError or error.args:
         return ""
     frames = list(traceback.walk_tb(error.__traceback__))

@@ -1,7 +1,8 @@
 """Encode the arguments of a counterexample as JSON, decode them if the encoding is exact, and format them for people.
 
-Floats that JSON cannot represent are `{"$float": "nan"}`; a tensor is `{"$tensor": {dtype, shape, data}}`; a dataclass
-is `{"$data": {"type": "module:Name", "fields": {...}}}`; a value that cannot be rebuilt is `{"$repr": text}`.
+Floats that JSON cannot represent are `{"$float": "nan"}`, integers from 2**53 on `{"$int": text}`; a tuple is
+`{"$tuple": [...]}`; a tensor is `{"$tensor": {dtype, shape, data}}`; a dataclass is
+`{"$data": {"type": "module:Name", "fields": {...}}}`; a value that cannot be rebuilt is `{"$repr": text}`.
 """
 
 import dataclasses
@@ -76,7 +77,7 @@ def _sequence(value: Sequence[object], depth: int) -> tuple[object, bool]:
 
 
 class _Tensor(TypedDict):
-    """The JSON of a tensor; `data` is missing if the tensor is too large or not dense."""
+    """The JSON of a tensor; `data` is missing if the tensor is too large, not dense, or on the meta device."""
 
     dtype: str
     shape: list[int]
@@ -131,6 +132,7 @@ def decode(value: object) -> Any:
 
     Raises:
         ValueError: The encoding is not exact: it has a text in place of a value, or a tensor without data.
+        Exception: The encoding is invalid, or its dataclass cannot be imported or constructed.
     """
     if isinstance(value, list):
         return [decode(item) for item in value]

@@ -32,7 +32,9 @@ class _Tee:
 
 @contextmanager
 def captured_output() -> Iterator[StringIO]:
-    """Capture the end of what this process prints inside the context. Output of child processes is not captured.
+    """Capture the end of what this process writes to `sys.stdout` inside the context.
+
+    Standard error, writes to the file descriptor and output of child processes are not captured.
 
     Yields:
         The buffer with the end of the output: at least `MAX_PRINTED` characters if as many are printed, and at most

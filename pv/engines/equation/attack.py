@@ -5,10 +5,11 @@ On every example
 1. the invariants of the equation are checked;
 2. the equation is compared with the code that implements it;
 3. an equation that is declared as the derivative of another one is compared with the derivative of the other equation,
-   and with the gradient of the other equation's code, both by automatic differentiation.
+   and with the gradient of the other equation's code, both by automatic differentiation;
+4. the code is compared with the equation again for other memory layouts of its arrays.
 
 If all examples held, mutants of the equation are compared with the recorded results of the code: a killed mutant shows
-that the attack detects a wrong equation.
+that the attack detects a wrong equation. This is done on the CPU, and neither in a replay nor on a mutant of the code.
 """
 
 import json
@@ -104,7 +105,10 @@ def _differs_from_equation(comparison: Comparison, limits: Limits) -> bool:
 
 
 class RecordedExamples:
-    """The first examples on which the equation held, with the results of the code, at most `MAX_EXAMPLES`."""
+    """The first examples on which the equation held, with the results of the code.
+
+    At most `MAX_EXAMPLES` examples with at most `MAX_ELEMENTS` elements are recorded.
+    """
 
     def __init__(self) -> None:
         self.examples: list[tuple[Example, Sequence[Comparison]]] = []
@@ -149,7 +153,8 @@ def attack(
         stream: Receives counterexamples and the arguments of the current call.
 
     Returns:
-        The record of the trial; if all examples held, with the number of equation mutants that were killed.
+        The record of the trial; if all examples held in a search on the CPU with the clean code, with the number of
+        equation mutants that were killed.
     """
     parsed, problems = parse_equations(equations)
     if problems:
@@ -232,7 +237,7 @@ class _Attack:
         return Example(arrays, sizes, dtype)
 
     def _failure_record(self, example: Example, error: Exception) -> dict[str, object]:
-        """Return the record of a failure, after shrinking the example."""
+        """Return the record of a failure; in a full search that refutes the claim, shrink the example first."""
         self.valid += 1
         status = self._status(error)
         if status not in (TrialStatus.REFUTED, TrialStatus.RAISED):
@@ -275,7 +280,10 @@ class _Attack:
         return self.failures.status(error)
 
     def _check(self, example: Example) -> list[Comparison]:
-        """Return the comparisons of an example. Raise `Refuted`, `NoValue`, or what the code raises."""
+        """Return the comparisons of an example.
+
+        Raise `Refuted`, `NoValue`, `NotComparable`, or what the code raises.
+        """
         values, exact = self._encode_arguments(example)
         # If the code kills the worker, the parent reports these arguments.
         self.stream.begin_call(values, exact=exact)

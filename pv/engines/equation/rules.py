@@ -79,7 +79,7 @@ def _import_faults(contract: Contract) -> Iterator[Finding]:
     """Check `use`, `domains` and `constants`.
 
     Yield a finding for each name that is both a domain and a constant, and for each entry of `use` that cannot be
-    resolved or that imports a different equation under an existing name.
+    resolved, is circular, or imports a different equation under an existing name.
     """
     for name in sorted(set(contract.domains) & set(contract.constants)):
         yield error("PV187", contract.location, f"{name!r} is both a domain and a constant", "rename one")

@@ -35,9 +35,9 @@ class Scope:
 
 
 def uses(node: ast.AST, scope: Scope) -> Iterator[tuple[ast.Name | ast.Attribute, Scope]]:
-    """Yield every name and attribute that is evaluated below a node, with the local names around it.
+    """Yield every name and every attribute that is read below a node, with the local names around it.
 
-    Annotations are left out, since no result depends on their values.
+    Names that are assigned are also yielded. Annotations are left out, since no result depends on their values.
     """
     if isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)):
         yield node, scope
@@ -73,7 +73,8 @@ def scope_of_body(function: ast.AST) -> Scope:
 def _locals(function: Function, body: Iterable[ast.AST]) -> dict[str, ast.expr | None]:
     """Return the local names of a function, each with the expression of its value; None if the value is unknown.
 
-    Local names are the parameters, whose value is an object of the annotated class, and the names that the body binds.
+    Local names are the parameters, whose value is an object of the annotated class, and the names that the body binds,
+    except by imports, which `Definition.imported` has.
     """
     arguments = function.args
     named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]

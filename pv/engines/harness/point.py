@@ -47,7 +47,8 @@ class Claim:
         """Return whether the result of the predicate is True or None.
 
         Raises:
-            TypeError: The result is neither a bool nor None, such as a tuple or a generator, which is always true.
+            TypeError: The result is neither a bool of Python or NumPy nor None, such as a tuple or a generator, which
+                is always true.
         """
         answer = self.predicate(self.subject, **point)
         if answer is None or isinstance(answer, bool) or _is_numpy_bool(answer):

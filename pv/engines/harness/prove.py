@@ -19,7 +19,7 @@ POINTS_PER_CHECK = 256
 
 
 def enumerate_box(claim: Claim, box: Box, limit_s: float) -> dict[str, object]:
-    """Try every point of a box, the nearest to zero first.
+    """Try every point of a box in the order of `Box.points`: the values of the last bound change fastest.
 
     Args:
         claim: The predicate with its subject.
@@ -27,7 +27,8 @@ def enumerate_box(claim: Claim, box: Box, limit_s: float) -> dict[str, object]:
         limit_s: The limit on CPU time, in seconds.
 
     Returns:
-        The record of the trial. The enumeration ends at the first refutation, at the last point, or at the limit.
+        The record of the trial. The enumeration ends at the first refutation or error, at the last point, or at the
+        limit.
     """
     start, tried, outside = time.process_time(), 0, 0
     for number, point in enumerate(box.points()):
@@ -91,7 +92,7 @@ def prove(claim: Claim, box: Box, engines: Sequence[str], limit_s: float, stream
 def combine(records: Mapping[str, dict[str, object]]) -> dict[str, object]:
     """Combine the records of several proof engines into one.
 
-    1. If an engine failed, its record is returned.
+    1. If an engine failed, its record is returned, with the details of all engines.
     2. If two engines contradict each other, the result is an error.
     3. If an engine has a counterexample and the other engines are undecided, the claim is refuted.
     4. If an engine is undecided and no engine has a counterexample, the result is undecided.

@@ -228,7 +228,10 @@ def _unbounded_parameters(context: Context, harness: Harness) -> Iterator[Findin
 
 
 def _cannot_fail(context: Context, harness: Harness) -> Iterator[Finding]:
-    """Yield a finding for a predicate without `assert`, `raise` or a returned value."""
+    """Yield a finding if neither a predicate nor a function of its file that it may reach can fail or return a value.
+
+    Only the statements `assert`, `raise` and `return` with a value count.
+    """
     assert harness.test is not None
     path = resolve.function(context.project, harness.test).path
     module = module_of(resolve.module_name(context.project, path), path, resolve.parse(path))

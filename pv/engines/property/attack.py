@@ -131,7 +131,7 @@ class _Search:
     Attributes:
         handle: Hypothesis's handle of the test, through which the body can be replaced; None for a plain function.
         body: The function that runs one example.
-        valid: The number of examples that were tried.
+        valid: The number of examples that passed, plus 1 if an example refuted the claim.
         invalid: The number of examples that the test rejected.
         first: The error of the first refutation.
         failed: The error of the last example that failed.
@@ -273,7 +273,10 @@ class _Search:
         return {name: value for name, (value, _) in encoded.items()}, exact
 
     def _record_failure(self, error: BaseException) -> None:
-        """Record a failure, and put a counterexample on the stream. On a mutant, end the search."""
+        """Record a failure. If it refutes the claim, put a counterexample on the stream; on a mutant, end the search.
+
+        Of counterexamples within `COUNTEREXAMPLE_INTERVAL_S`, only the first is put on the stream.
+        """
         if isinstance(error, errors.StopTest | errors.Frozen):
             return  # Hypothesis raises these to control the search
         status = self.failures.status(error)
