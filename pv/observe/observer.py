@@ -408,7 +408,7 @@ class Observer:
         self.captured_at: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
         """The number of steps at the last call of `state_dict` of a module."""
         self.saves: dict[str, checkpoints.Saved] = {}
-        """Descriptions of the objects that were last saved to files, by path of the file."""
+        """Descriptions of the objects that were last saved to files, by path, or by line of code without a path."""
         self.files: list[checkpoints.ReadFile] = []
         """The last dictionaries of tensors that were read from files."""
         self.loaded: list[checkpoints.Loaded] = []

@@ -455,8 +455,9 @@ def _padding(
 def _ends(tokens: Tensor, labels: Tensor, scored: Tensor, mask: Optional[Tensor]) -> Optional[dict[str, object]]:
     """Return facts about rows whose last real token is the padding token: for example, whether this label is scored.
 
-    Without a mask, the first of the equal tokens at the end of a row is taken as the last real token. Then only a row
-    without padding (`shortest_padding` is 0) shows that the padding token also ends texts.
+    Without a mask, or with a mask of padding on the left, the first of the equal tokens at the end of a row is taken as
+    the last real token. Without a mask, only a row without padding (`shortest_padding` is 0) shows that the padding
+    token also ends texts.
 
     Return None if a mask shows no padding token, if no row may end with it, or if the labels are shorter than usual.
     """
