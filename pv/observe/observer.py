@@ -1,10 +1,12 @@
 """The observer of one process: hooks on torch that record the actions of a training script as events of a trace.
 
-The observer judges nothing, does not change weights, random numbers or the exit status, and does not wait for a device
-between two flushes. An error in the observer becomes an event of kind `trouble`, and never reaches the script.
+The observer judges nothing, and does not change weights or random numbers. It does not change the exit status, unless
+an option ends the process early. Between two flushes, it waits for a device only in few places, such as `finish`. An
+error in the observer becomes an event of kind `trouble`, and never reaches the script.
 
 Terms: the *gradients* of an optimizer are `p.grad` of its parameters. The *sentinels* of an optimizer are a sample of
-its parameters. Gradients are *left over* if the gradient of a sentinel is not zero when a backward pass begins.
+its parameters. Gradients are *left over* if the gradient of a sentinel is not zero when a backward pass begins, if the
+pass adds to unchanged gradients of an earlier pass, or if FSDP2 has not reduced a gradient yet.
 
 Version counters detect that the script changes gradients between the backward pass and the step: torch counts the
 in-place changes of every tensor.
@@ -121,7 +123,7 @@ class OptimizerState:
         self.scale: Optional[Tensor] = None
         """The loss scale by which the gradients are multiplied; None after they were divided by this scale."""
         self.clipped: dict[int, tuple[weakref.ref[Tensor], int]] = {}
-        """The entries of `last_versions` for gradients that were clipped since the previous step."""
+        """As `last_versions`, but for all gradients (not only of sentinels) that were clipped since the last step."""
         self.gradients: Optional[tuple[Optional[Late], int]] = None
         """The norm and the number of gradients of a handwritten update.
 
@@ -131,7 +133,10 @@ class OptimizerState:
         self.frozen = 0
         """Number of parameters without `requires_grad` at the last step. If it changes, all parameters are examined."""
         self.idle = 0
-        """Number of examined steps in which all rates were 0, as in a warm-up. For each, one more step is examined."""
+        """Number of examined steps in which all rates were 0, as in a warm-up; at most `EAGER_STEPS` are counted.
+
+        For each of these steps, one more step is examined.
+        """
         self.copied: Optional[Tensor] = None
         """The result of `Masters.before_step`: how the gradients of master weights and of the model differ."""
         self.local: list[tuple[Tensor, Tensor]] = []
@@ -257,7 +262,7 @@ class Model:
         self.number = number
         self.calls = 0
         self.calls_by_grad = [0, 0]
-        """Number of calls without gradients, and number of calls with gradients."""
+        """Numbers of calls without and with gradients whose inputs were recorded: the first 64 of a `forward` event."""
         self.is_trained = False
         """Whether a parameter of the model had a gradient at a step."""
         self.is_small: Optional[bool] = None
@@ -329,7 +334,10 @@ class Observer:
         self.sampled_inputs: list[distributions.Source] = []
         """The distributions whose samples are inputs of the last call of an outermost module."""
         self.call: Optional[tokens.Call] = None
-        """The last call of an outermost module with gradients."""
+        """The last call of an outermost module; None if it had no gradients, or after `tokens.EARLY_STEPS` steps.
+
+        The first call of a model that is stored for probes is also stored here after these steps.
+        """
         self.matrices: deque[list[Tensor]] = deque(maxlen=3)
         """The matrices in the last batches of loaders. They are stored only in the first steps."""
         self.first_calls: dict[int, Optional[tokens.Call]] = {}
@@ -400,7 +408,7 @@ class Observer:
         self.captured_at: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
         """The number of steps at the last call of `state_dict` of a module."""
         self.saves: dict[str, checkpoints.Saved] = {}
-        """Descriptions of the objects that were last saved to files, by path of the file."""
+        """Descriptions of the objects that were last saved to files, by path, or by line of code without a path."""
         self.files: list[checkpoints.ReadFile] = []
         """The last dictionaries of tensors that were read from files."""
         self.loaded: list[checkpoints.Loaded] = []
@@ -1137,7 +1145,10 @@ class Observer:
         self.add("zero", optimizers=cleared, at=self.at())
 
     def finish(self) -> None:
-        """Add the final events and write the trace, at the end of the process. A second call has no effect."""
+        """Add the final events and write the trace, at the end of the process.
+
+        A second call, and a call before the first step, have no effect.
+        """
         if self.steps and self.is_same_process():
             with self.observing("finish"):
                 self.updates.record_statements()
@@ -1164,7 +1175,7 @@ def _any_left(parameters: list[Tensor], kept: list[bool]) -> tuple[object, objec
         kept: Per parameter: whether its gradient is unchanged since its version was stored.
 
     Returns:
-        Two booleans, or two tensors on the device of the gradients.
+        Two values, each a boolean or a tensor on the device of the gradients.
     """
     # In the common case, all gradients are unchanged, and one operation is enough. The result stays on the device until
     # the next flush.
@@ -1250,7 +1261,7 @@ def _factors(size: int, device: torch.device) -> Tensor:
 
 
 def row_fingerprints(tensor: Tensor) -> Union[Tensor, list[int]]:
-    """Return a 48-bit hash of every row of a batch, as a tensor on the same device.
+    """Return a 48-bit hash of a sample of every row of a batch, as a tensor on the same device.
 
     Return [] for tensors that are empty, complex, not dense, on the meta device, or without dimensions.
     """

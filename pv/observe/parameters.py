@@ -2,7 +2,7 @@
 
 Terms: the call of a layer is *hidden* if gradients are enabled in the call of the model, but not in the call of the
 layer, such as under `no_grad` or in a reentrant checkpoint. The *drawn* values of a parameter are the values that a
-function of `torch.nn.init` has written.
+random function of `torch.nn.init` has written.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ class Layer:
         self.grad = self.hidden = self.training = False
         """Whether gradients were enabled in a call; whether a call was hidden, or hidden and in training mode."""
         self.cut_input = False
-        """Whether an input was computed inside the model and requires no gradient, although gradients were enabled."""
+        """Whether no input required a gradient although gradients were enabled, and one was computed in the model."""
         self.checkpoint = ""
         """The line of a reentrant checkpoint around the layer, if no input of the checkpoint requires a gradient."""
         self.detached = False
         """Whether an output that required a gradient was detached and used as the input of a layer."""
         self.work = 0.0
-        """Number of multiplications in the last call inside an autocast region; 0 without such a call."""
+        """Number of multiplications in the last call with gradients inside an autocast region; 0 without such calls."""
         self.single = False
         """Whether the result of the last call inside an autocast region is float32."""
         self.half = False
@@ -87,7 +87,10 @@ class Layer:
         self.order = 0
         """Position, from 1, of the last call inside an autocast region among all calls of layers in such regions."""
         self.first: Optional[tuple[Tensor, Tensor]] = None
-        """Only for normalizations on several ranks: the sums of the input and of the weight before the first step."""
+        """Only for normalizations on several ranks: two sums at the first call before the first step.
+
+        They are the sum of a sample of the first input, and the sum of the first parameter.
+        """
 
     def record_autocast(self, module: nn.Module, result: Tensor, facts: Facts) -> None:
         """Record the number of multiplications and the precision of a call inside an autocast region."""
@@ -124,11 +127,14 @@ class Facts:
         self.arrived: set[int] = set()
         """Ids of the parameters that had a gradient at a call of `sample_parameters`."""
         self.samplings = self.calls = self.layer_calls = 0
-        """Numbers of calls: of `sample_parameters`, of layers inside autocast regions, and of all examined layers."""
+        """Numbers of calls: of `sample_parameters`, of layers inside autocast regions, and of all examined layers.
+
+        The first number starts again at 0 for every new model.
+        """
         self.heads: dict[int, weakref.ref[nn.Linear]] = {}
         """By number of a model: a weak reference to the linear layer that computes the output of the model."""
         self.inputs: set[int] = set()
-        """Addresses of the storages of the inputs of the last outermost call."""
+        """Addresses of the storages of the inputs of the last outermost call, or of a later call by checkpointing."""
         self.checkpoint = ""
         """The line of the running reentrant checkpoint if none of its inputs requires a gradient; else ""."""
 
@@ -208,7 +214,9 @@ class _Attribute:
 
 
 def install(observer: Callable[[], Observer]) -> None:
-    """Wrap the initializers and checkpoints of torch, and record accesses to attributes like `requires_grad`.
+    """Wrap random initializers, copies of parameters and reentrant checkpoints; record accesses to marked attributes.
+
+    These attributes are `MODULE_ATTRIBUTES` of modules and `TENSOR_ATTRIBUTES` of tensors.
 
     Args:
         observer: Returns the observer of this process.
@@ -399,7 +407,10 @@ def _last_layer(facts: Facts, model: int, module: nn.Module) -> Optional[dict[st
 
 
 def _is_regular(weight: Tensor) -> bool:
-    """Return whether all pairs of rows have the same angle: orthogonal rows, or a simplex, as in a fixed classifier."""
+    """Return whether all pairs of rows have the same angle: orthogonal rows, or a simplex, as in a fixed classifier.
+
+    Only the first `MAX_ROWS` rows are compared.
+    """
     if len(weight) < 2:
         return False
     rows = nn.functional.normalize(weight.detach().float()[:MAX_ROWS], dim=1)
@@ -412,8 +423,8 @@ def _is_regular(weight: Tensor) -> bool:
 def is_autocast(module: nn.Module) -> bool:
     """Return whether autocast should apply to a layer.
 
-    This is so if autocast is enabled on the device of the layer, and the layer is a linear or convolution layer with
-    float32 weights, and without forward hooks, parametrizations or a replaced `forward`.
+    This is so if autocast is enabled on the device of the layer, which is a CPU or uses CUDA, and the layer is a linear
+    or convolution layer with float32 weights, and without forward hooks, parametrizations or a replaced `forward`.
     """
     weight = getattr(module, "weight", None)
     if not isinstance(module, _MATRIX_LAYERS) or not isinstance(weight, Tensor) or weight.dtype != torch.float32:
@@ -548,7 +559,7 @@ def _names_of_one_storage(named: list[tuple[str, Tensor]]) -> list[list[str]]:
 
 
 def _untied_embeddings(facts: Facts, module: nn.Module, trained: set[int]) -> object:
-    """Compare the weights of all pairs of an embedding and a linear layer with equal shapes.
+    """Compare samples of the weights of all pairs of an embedding and a linear layer with equal shapes.
 
     Args:
         facts: The facts about the parameters of this process.
@@ -556,8 +567,8 @@ def _untied_embeddings(facts: Facts, module: nn.Module, trained: set[int]) -> ob
         trained: Ids of the parameters that optimizers hold, and that had a gradient.
 
     Returns:
-        A row for every pair: the names of both weights, whether the weights were equal in their first samples, their
-        largest difference now, and whether the model declares that they are tied.
+        A row for every pair: the names of both weights, whether the weights were equal in their first samples, the
+        largest difference of their samples now, and whether the model declares that they are tied.
     """
     layers = [(f"{name}.weight", m, m.weight) for name, m in module.named_modules() if type(m) in _TIED_LAYERS]
     layers = [row for row in layers if id(row[2]) in trained and id(row[2]) in facts.first]
@@ -581,10 +592,10 @@ def _untied_embeddings(facts: Facts, module: nn.Module, trained: set[int]) -> ob
 def count_listed(observer: Observer, model: int, module: nn.Module, held: set[int]) -> object:
     """Count the untrained modules that a model stores in lists or dictionaries, where torch does not register them.
 
-    Only lists and dictionaries of at least two modules count. The layers of these modules must have run in the model
-    and have gradients, and no optimizer may hold their matrices. Nothing is counted if the model has as many registered
-    modules of equal shapes: a fixed random network beside every trained network may be intended, such as a randomized
-    prior.
+    Only lists, tuples and dictionaries of at least two modules count. Layers of these modules must have run in the
+    model, their matrices must have gradients, and no optimizer may hold one of these matrices. Nothing is counted if
+    the model has as many registered modules of equal shapes: a fixed random network beside every trained network may be
+    intended, such as a randomized prior.
 
     Returns:
         Three numbers: matrices that still have their drawn values, matrices, and modules; [0, 0, 0] if a condition is
@@ -618,7 +629,9 @@ def _shapes(module: nn.Module) -> tuple[torch.Size, ...]:
 
 
 def _spread_of_rows(facts: Facts, module: nn.Module, trained: set[int]) -> object:
-    """Compare the units of every linear or convolution layer with at least `MIN_UNITS` units.
+    """Compare the units of every trained linear or convolution layer with at least `MIN_UNITS` units.
+
+    Layers with shards or with more than `MAX_WEIGHTS` weights are left out, and layers after the first `MAX_LAYERS`.
 
     Args:
         facts: The facts about the parameters of this process.
@@ -627,7 +640,7 @@ def _spread_of_rows(facts: Facts, module: nn.Module, trained: set[int]) -> objec
 
     Returns:
         A row for every layer: the name of its weight, the number of units, the largest difference between the weights
-        of a unit and of unit 0, and the largest change of a weight since the first sample.
+        of a unit and of unit 0, and the largest change of a sampled weight since the first sample.
     """
     names: list[list[object]] = []
     parts: list[Tensor] = []
@@ -664,12 +677,12 @@ def _count_by_sample(
     Args:
         facts: The facts about the parameters of this process.
         samples: By id of a parameter: a weak reference to the parameter, and a sample.
-        parameters: The parameters to count. Parameters without a sample are left out.
+        parameters: The parameters to count. Parameters without a sample of the present shape are left out.
         unchanged: If True, count the parameters of which more than half of the sample is unchanged; if False, count the
-            parameters with a changed value.
+            parameters with a changed value in the sample.
 
     Returns:
-        The number as a `Late` value; 0 if no parameter has a sample.
+        The number as a `Late` value; 0 if no parameter has such a sample.
     """
     rows = []
     for p in parameters:

@@ -74,7 +74,9 @@ def run(observer: Observer) -> None:
 
 
 def run_schedules(observer: Observer) -> None:
-    """Evaluate the functions of all `LambdaLR` in a copy of this process, and add a `planned` event for each schedule.
+    """Evaluate the functions of new `LambdaLR` in a copy of this process, and add a `planned` event for each schedule.
+
+    If the process cannot be copied, add nothing, and do not evaluate these schedules later.
 
     Args:
         observer: The observer of this process.
@@ -274,13 +276,13 @@ class _Recorder(TorchFunctionMode):
         self.lookups = 0
         """Number of embedding lookups whose results were changed."""
         self.loss_inputs: list[Tensor] = []
-        """The logits or log-probabilities that cross-entropy losses got."""
+        """The logits or log-probabilities that cross-entropy losses got, or of which `gather` read one per position."""
         self.attention = {"causal": 0, "full": 0}
         """Number of causal self-attentions, and number of self-attentions in which a position sees later positions."""
         self.over_queries = 0
         """Number of softmaxes of square matrices over the second-to-last dimension, which may be the queries."""
         self.heads: set[tuple[int, ...]] = set()
-        """For every self-attention: (number of heads, number of positions)."""
+        """For every self-attention on tensors of four dimensions: (number of heads, number of positions)."""
         self.views: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
         """Shapes before and after every view that splits or merges heads without a transpose of positions and heads."""
         self.softmaxes: list[tuple[Tensor, int]] = []
@@ -292,7 +294,7 @@ class _Recorder(TorchFunctionMode):
         self.names: set[str] = set()
         """The names of all functions that were called."""
         self.states: object = None
-        """The states of the random generators after the forward."""
+        """The states of the random generators of torch (CPU) and of `random` after the forward."""
 
     def __torch_function__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> object:
         kwargs = kwargs or {}
@@ -551,7 +553,10 @@ def _attention(call: Call, base: _BaseForward) -> Optional[Event]:
 
 
 def _future(call: Call, base: _BaseForward) -> Optional[Event]:
-    """Change all tokens of a row from one position on, and return how much the logits before this position change."""
+    """Change the tokens of a row from one position on, and return how much the logits before this position change.
+
+    Tokens of padding are not changed.
+    """
     texts = [(1, text) for text in _language(call)] or [(0, text) for text in _language(call, 0)[:1]]
     results = [result for offset, text in texts if (result := _future_of(call, base, offset, *text)) is not None]
     # If a text changes no logit, the model only computes labels from this argument.
@@ -628,7 +633,10 @@ def _count_recurrent(call: Call) -> dict[str, int]:
 
 
 def _padding(call: Call, base: _BaseForward) -> Optional[Event]:
-    """Change the embeddings of padding, then the padding mask, and return the changes of the outputs of real tokens."""
+    """Change embeddings of padding, then the padding mask, then embeddings of the first real tokens.
+
+    Return the changes of the outputs of real tokens, and whether the mask is used.
+    """
     matrices = call.matrices()
     tokens = next((t for t in matrices if t.dtype in INTEGERS and is_text(t)), None)
     if tokens is None:

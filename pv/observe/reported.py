@@ -29,9 +29,15 @@ ANY_NUMBER = re.compile(r"-?\d[\d.]*(?:[eE][-+]?\d+)?")
 MAX_LINE = 10_000
 """Largest number of characters of an incomplete line that are stored."""
 MAX_NUMBERS, MAX_PARTS, MAX_NAME = 20, 100, 40
-"""Limits: numbers in a report, visited elements of a list or a dictionary, and characters in the name of a number."""
+"""Limits: numbers in a report, visited elements of a list or a dictionary, and characters in the name of a number.
+
+`MAX_NUMBERS` also limits the lines of one write to a stream.
+"""
 MAX_REPEATS = 3
-"""Largest number of recorded reports of a line of code while neither a step ends nor a pass over a loader begins."""
+"""Largest number of recorded reports of a line of code while neither a step ends nor a pass over a loader begins.
+
+Reports whose first numbers have different names are counted separately.
+"""
 MAX_REPORTS, MAX_READS, MAX_SEARCHES = 5_000, 20_000, 50_000
 """Limits of a process: `report` events, `read` events, and reports whose line of code is searched on the stack."""
 
@@ -280,7 +286,9 @@ class _RecordingWriter:
 
 
 def _numbers(name: str, value: Any, depth: int = 0) -> Iterator[tuple[str, object]]:
-    """Yield the names and values of the numbers in an argument: fractional floats, and float tensors of one element.
+    """Yield the names and values of the numbers in an argument.
+
+    These are fractional floats, float tensors of one element, and formatted numbers with decimals in containers.
 
     A name consists of keys and positions, such as "train.loss". A value is a string with the digits, or a tensor.
 
@@ -314,8 +322,9 @@ def _numbers_of(arguments: list[object]) -> dict[str, object]:
 
 
 def _numbers_in(line: str) -> dict[str, str]:
-    """Return the numbers with decimals in a line of text. The name of a number is the text before it.
+    """Return the numbers with decimals in a line of text. The name of a number is the end of the text before it.
 
+    If an earlier number has the same name, the count of earlier numbers is put in front of the name.
     In a name, "#" replaces every number, because the numbers may differ between reports of the same line of code.
     """
     numbers: dict[str, str] = {}

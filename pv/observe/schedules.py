@@ -49,7 +49,10 @@ class Schedules:
         """Numbers of the schedules that `new_lambdas` has returned."""
 
     def number_of(self, schedule: object) -> int:
-        """Return the number of a schedule in the trace. Add a `scheduler` event for a new schedule."""
+        """Return the number of a schedule in the trace.
+
+        Add a `scheduler` event for a new schedule, and a `nested_scheduler` event for each schedule inside it.
+        """
         if schedule in self._numbers:
             return self._numbers[schedule]
         observer = self.observer
@@ -82,7 +85,10 @@ class Schedules:
         return number
 
     def new_lambdas(self) -> dict[int, list[Callable[[int], Any]]]:
-        """Return, by number of a schedule, the functions of each `LambdaLR` that was not returned before."""
+        """Return, by number of a schedule, the first four functions of each `LambdaLR` that was not returned before.
+
+        Equal functions are returned once. Subclasses of `LambdaLR` are left out.
+        """
         functions = {}
         for schedule, number in list(self._numbers.items()):
             if type(schedule) is torch.optim.lr_scheduler.LambdaLR and number not in self._returned:
@@ -91,7 +97,7 @@ class Schedules:
         return functions
 
     def record_step(self, schedule: object, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-        """Record an advance of a schedule after `step` has returned. A call by the constructor is not an advance.
+        """Record an advance of a schedule after `step` has returned or raised. A call by the constructor is no advance.
 
         Args:
             schedule: The schedule.

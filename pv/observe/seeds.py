@@ -28,7 +28,7 @@ class Seeds:
     def __init__(self, observer: Observer) -> None:
         self.observer = observer
         self.facts: Optional[Event] = None
-        """The last call of `torch.manual_seed` since the previous step; None if there was no such call.
+        """The last call of `torch.manual_seed` outside a forward since the previous step; None if there was none.
 
         `start`, `before` and `after` are hashes of the generators' states: after the call, before the first forward
         with gradients, and after this forward. `evaluated` is True if a forward without gradients ran between the call

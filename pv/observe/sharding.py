@@ -47,7 +47,10 @@ def is_shard(tensor: Tensor) -> bool:
 
 
 def is_partial(tensor: Tensor) -> bool:
-    """Return whether a tensor is the sum or the 2-norm of the local shard only, not yet reduced over all ranks."""
+    """Return whether a tensor is a result for the local shard only, such as a sum, not yet reduced over all ranks.
+
+    A norm other than the 2-norm does not count.
+    """
     placements = getattr(tensor, "placements", ())
     return any(placement.is_partial() and getattr(placement, "norm_type", 2) == 2 for placement in placements)
 

@@ -37,7 +37,7 @@ MAX_NODES = 64
 MIN_HISTORY = 10
 """Smallest number of steps whose losses a sum must contain to become a `history` event."""
 MAX_HISTORY = 500
-"""Largest number of visited nodes in the graph of a sum of losses of many steps."""
+"""Largest number of visited nodes in the graph of a sum of losses of many steps, or of differentiated tensors."""
 MAX_FACTORS = 12
 """Largest number of successive nodes that `_without_factors` skips."""
 MAX_HISTORIES = 20
@@ -86,7 +86,8 @@ class ComputedLoss:
 class Terms:
     """The losses and numbers since the last backward pass began.
 
-    No autograd node is referenced longer than a call needs it, because a node keeps activations in memory.
+    Apart from `_derived_nodes`, no autograd node is referenced longer than a call needs it, because a node keeps
+    activations in memory.
     """
 
     def __init__(self) -> None:

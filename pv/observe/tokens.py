@@ -58,8 +58,9 @@ class Call:
         self.outputs: list[int] = []
         """Addresses of the storages of the float tensors that the model returned, in the same order."""
         self.losses: list[tuple[Tensor, Tensor, int, Optional[int]]] = []
-        """For every loss after the call: labels, mask of scored labels, number of classes, and position of the logits.
+        """Per loss after the call: labels, mask of scored labels, number of classes, and position of the logits.
 
+        Only the first `BATCHES` losses are stored.
         The position is an index into `outputs`. It is None if the logits are no output of the model.
         """
 
@@ -300,7 +301,7 @@ def shifts(tokens: Tensor, labels: Tensor, scored: Tensor) -> list[Event]:
         axis: The time axis, 1 or 0.
         counts: Per offset, two numbers of scored labels: labels at position t that equal the token at t + offset, and
             labels at a position t for which there is a token at t + offset.
-        wraps: Whether the labels are the tokens rolled by one position.
+        wraps: Whether the last scored labels are the first tokens of their rows, as in tokens rolled by one position.
     """
     result = []
     for axis in (1, 0):
@@ -400,8 +401,8 @@ def _padding(
 ) -> Optional[dict[str, object]]:
     """Return facts about the labels at padding; None if all rows have equally long padding, or a row is only padding.
 
-    A mask determines the padding. Without a mask, the token that is repeated most often at the end of a row is assumed
-    to be the padding token.
+    A mask determines the padding if all masked tokens are equal. Otherwise, the token that is repeated most often at
+    the end of a row is assumed to be the padding token.
 
     Args:
         tokens: The input tokens, [R, C].
@@ -454,8 +455,9 @@ def _padding(
 def _ends(tokens: Tensor, labels: Tensor, scored: Tensor, mask: Optional[Tensor]) -> Optional[dict[str, object]]:
     """Return facts about rows whose last real token is the padding token: for example, whether this label is scored.
 
-    Without a mask, the first of the equal tokens at the end of a row is taken as the last real token. Then only a row
-    without padding (`shortest_padding` is 0) shows that the padding token also ends texts.
+    Without a mask, or with a mask of padding on the left, the first of the equal tokens at the end of a row is taken as
+    the last real token. Without a mask, only a row without padding (`shortest_padding` is 0) shows that the padding
+    token also ends texts.
 
     Return None if a mask shows no padding token, if no row may end with it, or if the labels are shorter than usual.
     """

@@ -1,8 +1,9 @@
 """The trace of one process: events as lines of JSON, with tensor values that are read when the trace is flushed.
 
-An event is a JSON object with `event` (its kind) and `n` (its position in the process). `trace.schema.json` in this
-folder describes every kind. A value on a device stays there, as a tensor or as `Late`, until the trace is flushed. A
-flush copies all values with one transfer per device, so the observer waits for a device only in a flush.
+An event is a JSON object with `event` (its kind) and `n` (its position in the process; -1 for the event `start`).
+`trace.schema.json` in this folder describes every kind. A value on a device stays there, as a tensor or as `Late`,
+until the trace is flushed. A flush copies all values with one transfer per device, so adding an event does not wait for
+a device. If a value cannot be read, every event is read on its own.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Trace:
         options: The options of the observer. The first line of the file contains them.
 
     Attributes:
-        count: Number of events so far.
+        count: Number of events so far, without the event `start`.
     """
 
     def __init__(self, folder: Path, options: dict[str, object]) -> None:
@@ -74,7 +75,10 @@ class Trace:
         return event
 
     def trouble(self, part: str, error: BaseException) -> None:
-        """Add a `trouble` event for an error in the observer, unless there is an event with the same text.
+        """Add a `trouble` event for an error in the observer.
+
+        The text is cut at 300 characters. Nothing is added if there is an event with the same text, or if there are 50
+        events.
 
         Args:
             part: The part of the observer in which the error occurred.
@@ -129,7 +133,10 @@ class Trace:
 
 
 def read_late(events: list[Event]) -> None:
-    """Replace the tensors and `Late` values in events by JSON values, with one transfer per device."""
+    """Replace the tensors and `Late` values in events by JSON values, with one transfer per device.
+
+    A list is searched only if its first element is a dictionary, a list, a tensor or a `Late` value.
+    """
     # 1. Visit all values of the events. Collect all tensors, and for every value a function that replaces the value.
     tensors: list[torch.Tensor] = []
     writers: list[Callable[[list[list[float]]], None]] = []

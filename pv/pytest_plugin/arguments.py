@@ -73,7 +73,10 @@ class RunRequest:
     error: Exception | None = None
 
     def read(self) -> "RunRecord":
-        """Return the record of the run; execute it in this process, with its full arguments, in the first call."""
+        """Return the record of the run; execute the run with its full arguments in the first call.
+
+        A callable runs in this process, a command in a new process. If the run fails, every call raises its exception.
+        """
         from pv.engines.run import reference_run
 
         if self.error is not None:
@@ -204,7 +207,7 @@ def imported_from_elsewhere(name: str, expected: Path) -> str:
 
 
 POINTS_OF_A_LARGE_BOX = 10_000
-"""Number of points that are tried in a box that is too large to be searched."""
+"""Number of points, of a box that is too large to be searched, of which those that meet `requires` are tried."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,8 @@
-"""Collect two kinds of pytest items that are tried in workers: claims without a test function, and mutants.
+"""Collect two kinds of pytest items that are tried in workers: claims without a test of pytest, and mutants.
 
-At the end of a session, report the claims that pytest did not collect.
+A claim has no test of pytest if it has no test function, or if pytest does not collect the name of the function or of
+its file. A refused contract becomes an item that fails. At the end of a session, report the claims that pytest did not
+collect.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,8 @@
 """Run the claims of contracts under pytest, so that an author can debug a claim. The gate is `pv validate`.
 
-The plugin is active in a project with contracts or a `[tool.pv]` table. It collects contracts, the functions that they
-bind, and the functions `falsify_*` in files `falsify_*.py`; other tests and their fixtures are not affected.
+The plugin is active in a project with contracts or a `[tool.pv]` table. It collects contracts, and the functions
+`falsify_*` and `prove_*` in files `falsify_*.py`, and in files `prove_*.py` that contracts bind or that are arguments
+of pytest; other tests and their fixtures are not affected.
 
 A falsifier is parametrized with the subject and the device of every clause that binds it. Subject and device are
 not fixtures, since Hypothesis rejects fixtures that are created once for all examples.
@@ -201,7 +202,7 @@ class FalsifierPlugin:
             settings.load_profile(before)
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Parametrize the functions that contracts bind, and skip other falsifiers with the reason."""
+        """Parametrize the functions that contracts bind, and skip other falsifiers with parameters, with the reason."""
         clauses = self._binding(metafunc)
         supplied = {*ARGUMENTS, *(name for clause in clauses for name in clause.arguments)}
         wanted = [name for name in metafunc.fixturenames if name in supplied]

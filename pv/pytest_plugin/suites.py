@@ -42,7 +42,10 @@ class SuiteClaim:
     held: dict[str, bool]
 
     def __call__(self) -> None:
-        """Try the claim. Raise AssertionError if it does not hold; skip the test if the trainer does not claim it."""
+        """Try the claim. Raise AssertionError if it does not hold; skip the test if the trainer does not claim it.
+
+        Fail the test if a premise of the claim does not hold, or if the simplest job of the trainer raises.
+        """
         with one_thread():  # a forked process lacks the OpenMP threads of its parent, and would wait for them forever
             self._try(self.make_bench())
 

@@ -11,7 +11,10 @@ from pv.results.verdict import ContractVerdict, Status
 
 
 def sentence(verdict: ContractVerdict) -> str:
-    """Return one sentence with the numbers of claims that held (by device), of proofs, and of killed mutants."""
+    """Return one sentence: the numbers of claims that held (by device), of proofs, and of killed mutants, and remarks.
+
+    Remarks are, among others, lint errors, the mutation score, and the reasons why the figures are incomplete.
+    """
     return ", ".join(_counts(verdict))
 
 

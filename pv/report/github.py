@@ -45,7 +45,11 @@ def render(report: Report, view: View) -> str:
 
 
 def annotations(report: Report, view: View) -> Iterator[Annotation]:
-    """Yield an annotation for every finding, failure, weaker requirement and unmet gate, worst first."""
+    """Yield an annotation for every refusal, lint error, failure, weaker requirement and undecided contract.
+
+    The order is roughly worst first. Annotations for smaller measurements, stale evidence, notes of the comparison, and
+    unmet requirements of the report follow. Notices have no annotation.
+    """
     for finding in phrases.refusals_and_errors(report):
         message = f"{finding.message}; {finding.hint}" if finding.hint else finding.message
         yield Annotation(level="error", title=finding.code, message=message, location=finding.location)

@@ -16,7 +16,10 @@ def render(report: Report, view: View) -> str:
 
 
 def data(report: Report) -> dict[str, object]:
-    """Return the report as a JSON object: the fields that `pv report` reads, and derived fields for other programs."""
+    """Return the report as a JSON object: the fields of the report, and derived fields.
+
+    `pv report` also reads two of the derived fields: `tolerances`, and `location` of a surviving equation mutant.
+    """
     saved = to_json(report)
     for contract, verdict in zip(saved["contracts"], report.contracts, strict=True):
         contract |= {"summary": sentence(verdict), "tolerances": list(declared_tolerances(verdict))}

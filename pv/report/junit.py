@@ -28,9 +28,12 @@ def render(report: Report, view: View) -> str:
 
     1. Findings are errors of the suite `lint`.
     2. Every contract is a suite, with a case for every falsifier and device and a case for the gate.
-    3. Undecided results are skipped, with their reason.
+    3. Results that are undecided or not claimed, and failures that do not block the gate, are skipped, with their
+       reason.
     4. The case of the gate fails if the contract does not pass. If failed cases are the only reason, the case of the
        gate is skipped, so that a fault counts once.
+    5. Changes that fail the comparison with the base are failed cases of the suite `baseline`; unmet requirements of
+       the whole report are one failed case of the suite `pv`.
     """
     root = ET.Element("testsuites", name="pv")
     if findings := phrases.refusals_and_errors(report):

@@ -1,4 +1,4 @@
-"""Format lists as text or JSON: contracts and claims, equations, the tasks of a dry run."""
+"""Format lists: contracts and claims, and the tasks of a dry run, as text or JSON; equations as text or LaTeX."""
 
 import json
 from collections import Counter
@@ -22,8 +22,9 @@ def render(contracts: Sequence[Contract], form: str, *, width: int = 0, verbose:
     Args:
         contracts: The contracts.
         form: "text" or "json".
-        width: Width of the terminal in columns; 0 for no wrapping.
-        verbose: Also show descriptions, predictions and mutants.
+        width: Width of the terminal in columns; 0 for no wrapping. It has no effect on JSON.
+        verbose: Also show descriptions, predictions (or the locations of claims without one), the guesses of authors,
+            and mutants. It has no effect on JSON.
     """
     if form == "json":
         return json.dumps([_data(contract) for contract in contracts], indent=1, ensure_ascii=False) + "\n"
@@ -107,7 +108,7 @@ FORMAT = "pv-dry-run/1"
 
 
 def dry_run_text(result: DryRun) -> str:
-    """Return one line per contract with its tasks by kind and its mutants, then the problems."""
+    """Return one line per contract with its tasks by kind and its mutants, then the problems, and a line of totals."""
     width = max(map(len, result.tasks), default=0)
     lines = [f"{id_:{width}}  {_task_counts(result, id_)}" for id_ in result.tasks]
     number = count(sum(map(len, result.tasks.values())), "task")

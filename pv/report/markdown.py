@@ -24,9 +24,10 @@ MARKS = {"fail": "❌", "undecided": "⚠️", "pass": "✅"}
 
 
 def render(report: Report, view: View) -> str:
-    """Return Markdown: a table of contracts, worst first, a section for every failure, and collapsed tables.
+    """Return Markdown: a table of contracts, worst first, sections of failures, and collapsed tables.
 
-    Parts that do not fit into `view.max_bytes` are left out and counted.
+    Failures of a contract with the same exception share a section. At most `MAX_BLOCKS` sections are shown. Parts that
+    do not fit into `view.max_bytes` are left out and counted.
     """
     end = ["", *(f"> {escape(note)}" for note in phrases.notes(report)), escape(phrases.closing_line(report, view)), ""]
     max_bytes = view.max_bytes - _size(end) - REMARK_BYTES
@@ -228,7 +229,7 @@ def _steps(title: str, rows: list[ObservedStep]) -> list[str]:
 
 
 def escape(text: str) -> str:
-    """Return the text in one line, with the special characters of Markdown escaped."""
+    r"""Return the text in one line, with the characters \\`*_<>|[] escaped by a backslash."""
     for character in "\\`*_<>|[]":
         text = text.replace(character, f"\\{character}")
     return " ".join(text.split())

@@ -66,7 +66,7 @@ def was_run(verdict: ContractVerdict) -> bool:
 
 
 def declared_tolerances(verdict: ContractVerdict) -> Iterator[dict[str, object]]:
-    """Yield the bounds and the reason of each tolerance that the contract sets for an equation that was tried."""
+    """Yield the bounds and the reason of each tolerance that the contract sets for an equation of a requested claim."""
     equations = {
         result.falsifier.equation for result in verdict.results if engine_of(result.falsifier).name == "equation"
     }
@@ -171,7 +171,7 @@ def _is_unproved(result: Result) -> bool:
 def group_undecided(verdict: ContractVerdict) -> dict[str, list[Result]]:
     """Return the required results that are undecided, by reason; none if lint errors prevented every trial.
 
-    Proofs that were not found are left out: `detailed_results` returns them.
+    Proofs that were not found are left out: `detailed_results` returns them. Claims with prose as a test are left out.
     """
     grouped: dict[str, list[Result]] = {}
     if count_lint_errors(verdict) and not was_run(verdict):
@@ -259,7 +259,7 @@ def weakening_text(compared: BaseComparison) -> str:
 
 
 def closing_line(report: Report, view: View) -> str:
-    """Return the last line of a report: shards, verdicts, duration, devices, seed and exit code.
+    """Return the last line of a report: shards, verdicts, weakenings, notices, duration, devices, seed and exit code.
 
     The report of an observed run has its own last line.
     """

@@ -32,7 +32,10 @@ STYLES = {
 INDENT = 12
 """Width of the labels of a failure, in columns."""
 MAX_BLOCKS = 20
-"""Maximum number of failures shown in detail, so that the first one is easy to find."""
+"""Maximum number of failures of a contract shown in detail, so that the first one is easy to find.
+
+Failures with the same exception count as one.
+"""
 # Output of the code under contract must not control the reader's terminal.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -109,7 +112,10 @@ def _contracts(report: Report, view: View) -> Iterator[Text]:
 
 
 def _failures(verdict: ContractVerdict, verbose: bool) -> Iterator[Text]:
-    """Yield a block for every failure of a contract, then its vacuous and undecided claims by reason."""
+    """Yield at most `MAX_BLOCKS` blocks of failures of a contract, and a line that names the other failures.
+
+    Then yield the claims whose premise does not hold and the undecided claims, by reason.
+    """
     groups = phrases.group_by_exception(phrases.detailed_results(verdict))
     for first, *same_exception in groups[:MAX_BLOCKS]:
         yield Text()

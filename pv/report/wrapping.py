@@ -44,7 +44,10 @@ MAX_WIDTH = 120
 
 
 def excerpt(finding: Finding) -> Iterator[str]:
-    """Yield the line that a finding is about, a caret below the column, and the command that explains the code."""
+    """Yield the line that a finding is about, a caret below the column, and the command that explains the code.
+
+    Line and caret are left out if the line cannot be read, is empty, or has the column beyond `MAX_WIDTH`.
+    """
     line, column = finding.location.line, finding.location.column
     try:
         text = finding.location.path.read_text(encoding="utf-8", errors="replace").splitlines()[line - 1]

@@ -58,10 +58,11 @@ def _places(contract: Contract) -> Iterator[tuple[str, Location]]:
 
 
 def find_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Changes:
-    """Yield every changed definition.
+    """Yield every changed definition, and every removed subject, equation and run.
 
     The path of a removed definition ends with its name, for example `runs/nightly`, without a key. The key `tolerance`
-    of an equation is skipped; `changes` compares its values. Changes that only make a claim stricter are not reported.
+    of an equation is skipped; `changes` compares its values. Added definitions, removed claims, and changes that only
+    make a claim stricter are not reported.
     """
     for key, text in _changed_keys("", {"subject": old["subject"]}, {"subject": new["subject"]}):
         yield "", key, text

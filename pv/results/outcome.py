@@ -30,7 +30,7 @@ KILLED = {TrialStatus.REFUTED, TrialStatus.RAISED}
 
 
 def killed(trial: Trial) -> bool:
-    """Return whether a mutant was killed. A counterexample counts even if the worker crashed afterwards."""
+    """Return whether a mutant was killed. A counterexample counts even if the worker ended early afterwards."""
     return trial.status in KILLED or (trial.status in ENDED_EARLY and trial.counterexample is not None)
 
 
@@ -291,7 +291,10 @@ def _outcome_of_mutants(
 def _outcome_of_generated_mutants(
     falsifier: Falsifier, mutants: tuple[Trial, ...], evidence: Evidence
 ) -> tuple[Outcome, str]:
-    """Return HELD if a falsifier without declared mutants killed a generated mutant of the code that it reaches."""
+    """Return HELD if a falsifier without declared mutants killed a generated mutant or a mutant of its equation.
+
+    Otherwise return another outcome, with its reason.
+    """
     if any(map(killed, mutants)) or kills_equation_mutants(evidence, falsifier):
         return Outcome.HELD, ""
     drawn = evidence.drawn_mutants.get(falsifier.id)

@@ -55,7 +55,7 @@ class Status(Enum):
 
 
 FAILING = (Outcome.FALSIFIED, Outcome.ERROR, Outcome.VACUOUS)
-"""The outcomes that fail a contract if its gate requires the claim, worst first."""
+"""The outcomes that fail a contract if its gate requires the claim, worst first. `FALSIFIED` fails it in any case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +67,9 @@ class ContractVerdict:
         status: The verdict.
         results: The requested results, in the order of the contract.
         findings: Lint findings about the contract.
-        killed: Ids of the claimed mutants that were killed by every claim that names them and was tried on them.
-        claimed_mutants: Ids of the mutants that the tried claims name in `kills`.
+        killed: Ids of the claimed mutants that were killed in every trial of them; a cancelled trial kills none.
+        claimed_mutants: Ids of the mutants that the tried claims name in `kills`; empty if mutants or the CPU were not
+            requested.
         partial: Whether some claims of the contract were not selected, or an example was replayed.
         score: The recorded mutation score; None if there is none.
     """
@@ -80,7 +81,10 @@ class ContractVerdict:
     killed: frozenset[str] = frozenset()
     claimed_mutants: frozenset[str] = frozenset()
     untried: int = 0
-    """Number of claimed mutants that were not tried: their falsifier failed, or their edit does not apply."""
+    """Number of claimed mutants that were not tried.
+
+    Their falsifier failed, their edit does not apply, or the validation was stopped.
+    """
     partial: bool = False
     score: MutationScore | None = None
     unclaimed_devices: tuple[str, ...] = ()
@@ -94,7 +98,10 @@ class ContractVerdict:
     absent: str = ""
     """The reason why the contract was not tried; "" if it was tried."""
     definitions: Mapping[str, Any] | None = None
-    """Subjects, executable equations and runs; None in a report of an older version."""
+    """The result of `definitions`: subjects, executable equations, runs and options of claims, with their locations.
+
+    None in a report of an older version.
+    """
 
     def count(self, device: str, *outcomes: Outcome) -> int:
         """Return the number of falsifiers with one of these outcomes on a device."""
@@ -165,7 +172,10 @@ class Report:
 
     @property
     def exit_code(self) -> ExitCode:
-        """Return the worst exit code of the contracts and findings; undecided if nothing was measured."""
+        """Return the worst exit code of the contracts, the findings and an interrupt.
+
+        The report is at least undecided if nothing was measured, a pattern matches nothing, or a shard is missing.
+        """
         statuses = {verdict.status for verdict in self.contracts}
         severities = {finding.severity for finding in self.findings}
         # An empty shard is not undecided: with more shards than claims, some shards have nothing to try.

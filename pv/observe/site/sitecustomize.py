@@ -1,4 +1,6 @@
-"""Start the observer when torch is imported. Python runs this file at its start if `PYTHONPATH` contains this folder.
+"""Start the observer when torch is imported, if `PV_OBSERVE_TRACE` is set.
+
+Python runs this file at its start if `PYTHONPATH` contains this folder.
 
 `pv` does not need to be importable: the observer is loaded from the parent folder under a separate name. Python runs
 only the first `sitecustomize` on `sys.path`. So this file ends by running the next `sitecustomize`, if there is one.

@@ -37,7 +37,7 @@ DROP = "".join(f"DROP TABLE IF EXISTS {name};" for name in TABLE_NAMES)
 # trial are compressed JSON; measured is in seconds and used in nanoseconds, both since the epoch.
 # reports: reports of whole validations; the results with a time of use between since and used belong to the report.
 # pieces: the parsed modules, by digest of their source, so that unchanged modules are not parsed again.
-# seen: dependencies of any result that the digest of the project does not cover; every report depends on them.
+# seen: dependencies of any result that the digest of the project may not cover; every report depends on them.
 # failed: the claims that failed last time.
 TABLES = """
 CREATE TABLE IF NOT EXISTS results
@@ -55,8 +55,9 @@ CREATE TABLE IF NOT EXISTS failed (claim PRIMARY KEY);
 class Tables:
     """The tables of the cache of one project, in an SQLite file.
 
-    If the file cannot be used, the tables are empty and `problem` is the reason. Several processes may use the file:
-    every statement is a transaction of its own, and a killed process leaves the rows that it has committed.
+    If the file cannot be used, the tables are empty and `problem` is the reason. If a row is damaged, `problem` says so
+    after the row was read. Several processes may use the file: every statement is a transaction of its own, and a
+    killed process leaves the rows that it has committed.
 
     Args:
         root: The folder of the project; the file is created below it.
@@ -154,12 +155,15 @@ def compress(value: Trial | dict[str, str] | str) -> bytes:
 
 
 MAX_STATES = 8
-"""Maximum number of results of one key, each for another state of the files, such as another git branch."""
+"""Maximum number of results of one key, each for another state of the files, such as another git branch.
+
+It is also the maximum number of reports.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheEntry:
-    """The newest stored result of a claim.
+    """The last used result of a claim in the cache.
 
     Attributes:
         task: The key of the result.
@@ -189,8 +193,8 @@ class ResultCache:
 
     Attributes:
         hits: The number of lookups that succeeded.
-        environment_differences: The parts in which this environment differs from the environment of the newest result;
-            empty if a result of this environment is stored.
+        environment_differences: The parts in which this environment differed, when the cache was opened, from the
+            environment of the last used result; empty if a result of this environment was stored, or no result at all.
     """
 
     def __init__(self, project: Project, *, watch: bool = True) -> None:
@@ -209,7 +213,7 @@ class ResultCache:
 
     @property
     def problem(self) -> str:
-        """Return why results cannot be stored or found; "" if they can."""
+        """Return why results cannot be stored or found, or why a stored row was not used; "" if there is no problem."""
         return self._tables.problem
 
     def key(self, task: object) -> str:
@@ -239,9 +243,9 @@ class ResultCache:
         return None
 
     def store(self, key: str, claim: str, trial: Trial, source: Source, since: int = 0) -> None:
-        """Store a result, unless a file that it depends on changed since this cache was opened.
+        """Store a result, unless a file that it depends on changed since this cache was opened, or no longer exists.
 
-        The worker may have read such a file before or after the change.
+        The worker may have read a changed file before or after the change.
 
         Args:
             key: The key of the result.
@@ -272,7 +276,10 @@ class ResultCache:
         self._tables.run(f"DELETE FROM results WHERE task = ? AND state IN ({oldest})", key, key, MAX_STATES)
 
     def newest(self, claim: str) -> CacheEntry | None:
-        """Return the newest result of a claim on the clean code; None if there is none."""
+        """Return the last used result of a claim on the clean code; None if there is none.
+
+        A result is used when it is stored, and when a lookup returns it or its report.
+        """
         columns = "task, environment, depends, measured"
         query = f"SELECT {columns} FROM results WHERE claim = ? ORDER BY used DESC, rowid DESC LIMIT 1"
         for task, digest, depends, measured in self._tables.run(query, claim):
@@ -289,7 +296,8 @@ class ResultCache:
         """Return the sort key of a claim in a search for the first failure.
 
         Claims that failed last time come first (0), then claims that execute a changed function (1), then the rest (2).
-        Within a group, the claim with the shortest trial comes first.
+        Within a group, the claim whose stored trial used the least CPU time comes first; a claim without a stored trial
+        counts as 0 s.
         """
         query = "SELECT depends, trial FROM results WHERE claim = ? ORDER BY used DESC, rowid DESC LIMIT 1"
         executes_change, cpu_s = False, 0.0
@@ -314,7 +322,7 @@ class ResultCache:
         return digest_data([self._digest, task, self._tree.digest(EVERYTHING), self._tree.evidence()])
 
     def lookup_report(self, key: str) -> str | None:
-        """Return a stored report; None if there is none."""
+        """Return a stored report; None if there is none, or if its row is damaged."""
         key = self._with_outside(key)
         for report, since, used in self._tables.run("SELECT report, since, used FROM reports WHERE key = ?", key):
             now = time.time_ns()
@@ -362,7 +370,7 @@ class ResultCache:
         return described
 
     def _outside_dependencies(self) -> list[str]:
-        """Return the dependencies of any result that the digest of the project does not cover."""
+        """Return the dependencies of any result that the digest of the project may not cover."""
         return [name for (name,) in self._tables.run("SELECT dependency FROM seen ORDER BY dependency")]
 
     def _with_outside(self, key: str) -> str:

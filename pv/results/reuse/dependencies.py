@@ -47,8 +47,10 @@ class Tree:
     - `file PATH`, `opened PATH`: the bytes of a file;
     - `listed FOLDER`: the names of the entries of a folder;
     - `metadata FOLDER`: the names of the package metadata in a folder;
-    - `searched [FOLDER, NAMES]`, as JSON: the files in a folder from which modules of these names can be loaded;
-    - `entry PATH`: whether there is a file or folder, its kind and its size;
+    - `searched [FOLDER, NAMES]`, as JSON: the files and folders in a folder from which modules of these names can be
+      loaded;
+    - `entry PATH`: whether there is a file or folder, its kind, the target of a link, and the size of a file other than
+      Python source;
     - `module NAME`: the file from which a module is loaded;
     - `everything`: all files and folders of the project.
 
@@ -123,8 +125,9 @@ class Tree:
     def _file(self, name: str) -> str:
         """Return the digest of a file.
 
-        A file is read again only after a change, because every read appears in the log of opened files, and this log
-        does not tell a read by this method from a read by a claim.
+        A file is read again only after a change, or if its last change was recent (see `SETTLED_NS`), because every
+        read appears in the log of opened files, and this log does not tell a read by this method from a read by a
+        claim.
         """
         try:
             path = self._project.root / name
@@ -283,7 +286,11 @@ def dependencies(tree: Tree, source: Source, opened: Iterable[str]) -> set[str]:
 
 
 def changed_since(tree: Tree, names: Iterable[str], moment_ns: int) -> bool:
-    """Return whether a dependency changed at `moment_ns` or later, so that a worker may have read its old content."""
+    """Return whether a file changed at `moment_ns` or later, so that a worker may have read its old content.
+
+    These are the files of `_file_of`; for the dependency `EVERYTHING`, all files of the project. Dependencies on the
+    entries of a folder are not checked.
+    """
     names = {*names}
     if EVERYTHING in names and tree.newest() >= moment_ns:
         return True

@@ -19,7 +19,10 @@ DROPPED_PREFIXES = (
     *("TERM_", "ITERM_", "KITTY_", "GNOME_TERMINAL_", "WT_", "SSH_", "VSCODE_", "XDG_", "DBUS_", "PYTEST_"),
     *("GITHUB_", "RUNNER_", "ACTIONS_", "CI_", "GITLAB_", "CIRCLE_", "BUILDKITE_", "JENKINS_", "TRAVIS_", "BITBUCKET_"),
 )
-"""Variables of a terminal, a session or a CI run. Workers do not inherit them, so no result can depend on them."""
+"""Variables of a terminal, a session, pytest or a CI run.
+
+Workers do not inherit them, so no result can depend on them.
+"""
 
 OVERRIDES = frozenset({"TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"})
 """Variables with which images of GPU vendors lower the precision of float32 products below the requested one."""
@@ -42,7 +45,10 @@ def worker_variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def environment() -> list[str]:
-    """Return the description of this environment: lines such as `Python=3.12.1`; long values are digests."""
+    """Return the description of this environment: lines such as `system=Linux`.
+
+    The values of environment variables and source files are digests.
+    """
     packages = sorted({line for folder in sys.path for line in _packages(Path(folder))})
     sources = (path for package in DECIDING_PACKAGES for path in sorted((PACKAGE / package).rglob("*.py")))
     inherited = {name: value for name, value in worker_variables(os.environ).items() if name not in SET_BY_WORKERS}
@@ -57,7 +63,10 @@ def differences(then: Iterable[str], now: Iterable[str]) -> list[str]:
 
 
 def _processor() -> list[str]:
-    """Return the architecture and the capabilities of the processor, by which libraries choose their kernels."""
+    """Return the architecture and the capabilities of the processor, by which libraries choose their kernels.
+
+    The version of the C library is a further line.
+    """
     lines = [f"processor={platform.machine()}", f"C library={'/'.join(platform.libc_ver())}"]
     with suppress(OSError):
         facts = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()

@@ -26,10 +26,12 @@ class OpenedFilesLog:
     If inotify is not available, or its queue overflows, every file counts as opened.
 
     The methods measure time in moments: a moment is the number of a read of the queue, and all events of one read have
-    the same moment. A file counts for a task if it was opened at or after the moment at which the task began.
+    the same moment. A file counts for a task if it was opened at or after the moment at which the task began. Files
+    that were opened while no task ran count for all tasks.
 
     Args:
-        project: The project whose folders are watched. Folders that are created later are not.
+        project: The project whose folders are watched, except caches, installed packages and recorded evidence. Folders
+            that are created later are not watched.
     """
 
     def __init__(self, project: Project) -> None:

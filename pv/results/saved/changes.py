@@ -279,7 +279,10 @@ def _is_same_change(old: Edit | Swap, new: Edit | Swap) -> bool:
 
 
 def _renamed_targets(old: Mutant, new: Mutant, verdict: ContractVerdict) -> tuple[Target, ...]:
-    """Return the old code of a mutant that makes the same change to renamed code and is still killed; else ()."""
+    """Return the old code of a mutant that makes the same change to renamed code and is still killed; else ().
+
+    In a partial validation, the mutant need not be killed, because its claims may not have been selected.
+    """
     if new.id not in verdict.killed and not verdict.partial:
         return ()
     if isinstance(old.change, Swap) and isinstance(new.change, Swap):
@@ -481,7 +484,7 @@ def _changed_results(name: str, old: ContractVerdict, new: ContractVerdict) -> I
 
 
 def _changed_outcomes(name: str, before: Mapping[tuple[str, str], Result], new: ContractVerdict) -> Iterator[Change]:
-    """Yield the results whose outcome became better or worse."""
+    """Yield the results with a change of the outcome that `_kind_of_change` reports."""
     for result in new.results:
         old = before.get((result.falsifier.id, result.device))
         kind = _kind_of_change(old, result)
@@ -508,7 +511,11 @@ def _unmeasured(name: str, old: ContractVerdict, new: ContractVerdict) -> Iterat
 
 
 def _kind_of_change(old: Result | None, new: Result) -> ChangeKind | None:
-    """Return the kind of change between two results of a claim; None if the new result is neither better nor worse."""
+    """Return the kind of change between two results of a claim; None if the change is not reported.
+
+    Among the changes that are not reported are an undecided claim that holds now, and a new claim that does not fail.
+    A failing outcome that replaces another failing outcome is `FAILING`.
+    """
     if new.outcome in FAILING:
         return ChangeKind.FAILING if old is None or old.outcome is not new.outcome else None
     if old is None:
@@ -572,7 +579,7 @@ class BaseComparison:
     Attributes:
         changes: The differences, worst first.
         fail_on: The changes that fail the comparison.
-        notes: Texts about files that could not be compared or judged.
+        notes: Texts for the reader, for example about files that could not be compared or judged.
         hunks: The lines that changed since the base, by file.
     """
 

@@ -35,8 +35,8 @@ def merge(reports: Mapping[str, Report], *, partial: bool = False) -> Report:
             undecided.
 
     Raises:
-        UsageError: The reports have different commits, uncommitted changes, files, versions of a contract, numbers of
-            shards, or seeds.
+        UsageError: There is no report, or the reports have different commits, uncommitted changes, files, versions of a
+            contract, or numbers of shards, or their shards have different seeds.
     """
     if not reports:
         raise UsageError("no report given")
@@ -233,14 +233,15 @@ def merge_verdicts(verdicts: Sequence[ContractVerdict]) -> ContractVerdict:
 
 
 def with_missing_claims(verdict: ContractVerdict, reason: str) -> ContractVerdict:
-    """Return the verdict with an undecided result for every requirement of the gate that was not measured.
+    """Return the verdict with an undecided result for everything that was not measured as the contract requires.
 
-    Such requirements are claims without a result, claims whose mutants were not tried, and claims that were tried on
-    fewer examples than the contract requires.
+    1. Claims that have no result on a device that the gate requires, or no result at all, whether or not the gate
+       requires the claim.
+    2. Claims whose mutants were not tried, and claims that were tried on fewer examples than the contract requires.
 
     Args:
         verdict: The merged verdict.
-        reason: The reason of the added results.
+        reason: The reason of the results that are added for claims of the first kind.
     """
     contract = verdict.contract
     results = []
@@ -293,7 +294,7 @@ def _unselected(contract: Contract, results: Iterable[Result]) -> list[Falsifier
 
 
 def _missing(contract: Contract, results: Sequence[Result]) -> Iterator[tuple[Falsifier, str]]:
-    """Yield each claim and device without a result, if the gate requires the pair or the claim has no result at all."""
+    """Yield claims and devices without a result, if the gate requires the device or the claim has no result at all."""
     present = {(result.falsifier.id, result.device) for result in results}
     not_claimed_ids = {result.falsifier.id for result in results if result.outcome is Outcome.NOT_CLAIMED}
     unselected = _unselected(contract, results)

@@ -1,7 +1,8 @@
 """Convert reports to JSON objects and back, and refuse a file that is damaged or of another version.
 
 cattrs writes and reads the dataclasses by the names and types of their fields. `_form` declares where the format has
-other names or another form. `pv.report.json_` adds keys that are only for readers, such as summaries.
+other names or another form. `pv.report.json_` adds derived keys: most are only for readers, such as summaries, but
+`load` needs the tolerances of equations and the locations of surviving equation mutants.
 """
 
 import json
@@ -286,7 +287,7 @@ class _Damaged(ValueError):
 
 
 def load(path: Path) -> Report:
-    """Return the report in a file. Raise `UsageError` if it cannot be read, or is not a report of this version."""
+    """Return the report in a file. Raise `UsageError` if it cannot be read, is damaged, or is of another version."""
     try:
         return parse(path.read_text(encoding="utf-8"), str(path))
     except (OSError, UnicodeDecodeError) as error:
@@ -295,7 +296,7 @@ def load(path: Path) -> Report:
 
 
 def parse(text: str, path: str) -> Report:
-    """Return the report in the text of a file. Raise `UsageError` if it is not a report of this version."""
+    """Return the report in the text of a file. Raise `UsageError` if it is damaged or no report of this version."""
     try:
         data = json.loads(text)
         _check(path, data)
