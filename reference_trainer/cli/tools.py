@@ -23,7 +23,7 @@ SETTINGS = frozenset(
     "shard_teacher teacher_device_map data_share data_cache data_cache_gib threads "
     "turns chat_template template_options".split()
 )
-"""Settings on which the data and the outputs of a teacher depend."""
+"""Settings of `precompute`: the data and the outputs of a teacher depend on them, or they control the processes."""
 
 
 @main.command(cls=SettingsCommand)

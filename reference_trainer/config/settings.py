@@ -682,7 +682,7 @@ _RULES: tuple[tuple[tuple[str, ...], str, Callable[[Settings], bool]], ...] = (
 
 
 def find_unused(settings: Settings) -> list[str]:
-    """Return a line, with the reason, for each setting that differs from its default but has no effect."""
+    """Return a line for each setting that differs from its default but has no effect, and for each reason."""
     values = settings.flat()
     return [
         f"settings: {name} has no effect {situation}"
