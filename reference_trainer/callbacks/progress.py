@@ -238,8 +238,8 @@ class _LossAndSpeed(ProgressColumn):
 class ProgressCallback(Callback):
     """Callback that writes a line every `log_every` steps (0: none) and one at the end of each epoch.
 
-    After an evaluation, its metrics are written. After the first step of a process, an estimate of the remaining time is
-    written; with `compiles` after the second.
+    After an evaluation, its metrics are written. After the first step of a process, an estimate of the remaining time
+    is written; with `compiles` after the second.
     Any other step that is not logged costs two comparisons: nothing is formatted, read from a device or written.
 
     Args:

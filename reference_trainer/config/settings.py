@@ -386,7 +386,9 @@ class Run(_Group):
 
     out: Location = _setting(Path("distilled"), "Directory for model.safetensors, config.json and manifest.json.")
     force: Switch = _setting(False, "Overwrite existing files in --out and --trace.")
-    trace: Location | None = _setting(None, "Write every lifecycle event to this file, one JSON object per line.")
+    trace: Location | None = _setting(
+        None, "Write the begin and end of run and epochs, evaluations and steps to this file, as JSON lines."
+    )
     callbacks: Location | None = _setting(
         None, "Call the callbacks in this TOML file, which has their import paths and JSON arguments."
     )

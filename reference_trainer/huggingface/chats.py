@@ -447,7 +447,7 @@ def _tools(value: object) -> Tools:
 
 
 def _encode_completion(prompt: str, completion: str, writer: ChatWriter) -> Document:
-    """Return a document of a prompt, its completion and the end-of-sequence token, if any; the prompt is not predicted."""
+    """Return a document of a prompt, its completion and the end-of-sequence token, if any; predict no prompt."""
     tokenizer = writer.tokenizer
     before = tokenizer(prompt)["input_ids"]
     after = tokenizer(completion, add_special_tokens=False)["input_ids"]
