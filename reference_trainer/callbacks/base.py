@@ -174,7 +174,7 @@ _FIELDS = [field.name for field in fields(Context)]
 
 SILENT = (Event.SAVE, Event.TRAIN_END)
 """Events whose hooks must return None: a checkpoint cannot hold the action of its own event, and no event follows
-the end."""
+the end. `call_train_end` ignores the value that `on_train_end` returns."""
 
 
 class Callback:
