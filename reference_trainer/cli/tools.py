@@ -195,8 +195,9 @@ def evaluate(models: tuple[Path, ...], whole: bool, cache: Path | None, as_json:
 
     A MODEL is the output directory of a run, an exported model, a checkpoint such as OUT/checkpoints/student-latest, or
     a Hugging Face model. Losses are in nats per token (a byte of a text) at temperature 1. Length, documents,
-    vocabulary, data type and custom parts are as in the run of the first MODEL that has recorded its settings. If custom parts have a method
-    `evaluate`, it is used. --json prints the identity of the evaluation; compare only numbers with the same identity.
+    vocabulary, data type and custom parts are as in the run of the first MODEL that has recorded its settings. If
+    custom parts have a method `evaluate`, it is used. --json prints the identity of the evaluation; compare only
+    numbers with the same identity.
 
     The exit code is 1 if a MODEL cannot be evaluated; the other models are still evaluated.
     """
