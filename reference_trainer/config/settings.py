@@ -345,7 +345,7 @@ class Checkpoints(_Group):
 
     save_every: CountOrZero = _setting(
         5000,
-        "Save a checkpoint every N steps and after the last step; 0 saves none.",
+        "Save a checkpoint every N steps and after the last step; 0 saves only the best evaluated steps.",
         alias="APR_DISTILL_CHECKPOINT_EVERY",
     )
     keep: CountOrZero = _setting(3, "Keep the last N checkpoints, and the best one; 0 keeps all.")
