@@ -34,7 +34,7 @@ class LabelError(TrainerError, ValueError):
 
 
 class LogitsError(TrainerError, ValueError):
-    """The logits of a scored position are not a distribution: NaN, +inf, or all -inf."""
+    """Scored logits are not a distribution (NaN, +inf, or all -inf), or the loss or feature distance is not finite."""
 
 
 class SettingError(TrainerError, ValueError):
@@ -42,7 +42,7 @@ class SettingError(TrainerError, ValueError):
 
 
 class DataError(TrainerError, ValueError):
-    """A text cannot be read, or is too short to train on."""
+    """Data cannot be read, is invalid, or is too short to train on."""
 
 
 class ModelFileError(TrainerError, ValueError):
@@ -62,11 +62,11 @@ class OutputError(TrainerError, OSError):
 
 
 class PackageError(TrainerError, ImportError):
-    """A package of an extra is not installed."""
+    """A package that a requested feature needs is not installed, or cannot be imported."""
 
 
 class CallbackError(TrainerError, TypeError):
-    """An object is not a callback, or a callback returned something other than an action."""
+    """An object is not a valid callback, a hook or callback is unknown, or a callback returned an invalid value."""
 
 
 class SmokeError(TrainerError, RuntimeError):

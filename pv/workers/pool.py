@@ -25,7 +25,7 @@ TICK_S = 0.02
 MEASURE_S = 0.05
 """Minimum number of seconds between two measurements of the tasks; a measurement reads /proc for every thread."""
 MAX_LOSSES = 5
-"""How many times in a row the fork server may be killed while no task ends."""
+"""How many times in a row the fork server may be killed while no task ends with an exit status."""
 
 OnStart = Callable[[Task], None]
 """Called with every task when it starts."""
@@ -68,7 +68,7 @@ class Pool:
         self.running: dict[str, RunningTask] = {}
         self.selector = selectors.DefaultSelector()
         self.losses = 0
-        """How many times the fork server was killed since a task last ended."""
+        """How many times the fork server was killed since a task last ended with an exit status."""
         self.folders = 0
         """The number of folders that were created in `work`, for unique names."""
         self.measured = 0.0

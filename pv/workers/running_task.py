@@ -19,7 +19,7 @@ WAITS_S = 0.5
 KEPT_BYTES = 32 << 10
 """Number of bytes that are kept at the start of the output, and the same number at its end."""
 MAX_LINE = 4 << 20
-"""Bytes of the longest record; a longer line is dropped."""
+"""Bytes of an incomplete line that are kept; a longer line is dropped, unless its end arrives in the next read."""
 CHUNK = 1 << 16
 """Bytes of one read from a pipe."""
 MAX_CHUNKS = 256

@@ -30,7 +30,7 @@ from pv.workers.worker import EVIDENCE_FD, use_descriptors
 MAX_MESSAGE = 1 << 20
 """Maximum size in bytes of a message from the client."""
 NO_RESULT = 97
-"""Exit status of a worker that failed before its task began."""
+"""Exit status of a worker that an exception ended. An exception of an attack is a result, and ends no worker."""
 FORKS_BEFORE_COLLAPSE = 32
 """Number of forks after which `collapse_pages` is called. The call takes as long as this many later forks save."""
 MADV_COLLAPSE = 25  # since Linux 6.1; in older kernels, the call fails without harm

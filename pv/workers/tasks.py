@@ -48,7 +48,7 @@ class Body:
         packages: The top-level packages that must be imported from `roots`, even if packages of these names are
             installed.
         plan: The changes that the import hook makes.
-        backstop_bytes: The hard limit of the worker's data segment in bytes; 0 for none.
+        backstop_bytes: The soft limit of the worker's data segment in bytes (RLIMIT_DATA); 0 for none.
         scratch: The temporary folder of the worker.
     """
 
@@ -197,7 +197,10 @@ def _packages(code: ResolvedCode, payload: Any, plan: Plan) -> tuple[str, ...]:
 
 
 def plan_mutant(project: Project, mutant: Mutant) -> tuple[Plan, set[Path]]:
-    """Return the plan of the import hook for a mutant, and the files that it changes. Raise `Unbound`."""
+    """Return the plan of the import hook for a mutant, and the files of its code. Raise `Unbound`.
+
+    The files have the code that the mutant replaces, and the replacement, if it is another object.
+    """
     change = mutant.change
     if isinstance(change, Edit):
         target = change.function

@@ -76,7 +76,8 @@ def kill(pid: int, number: int = signal.SIGKILL) -> None:
 def kill_tree(pid: int) -> None:
     """Kill a process and all its descendants."""
     # 1. Stop the root, so that it cannot fork again.
-    # 2. Kill its descendants. They may fork before they are killed, so list and kill them again until none is alive.
+    # 2. Kill its descendants. They may fork before they are killed, so list and kill them again until none is alive, at
+    #    most 50 times.
     # 3. Kill the root last: after its death, its descendants would have another parent and could not be listed.
     kill(pid, signal.SIGSTOP)
     for _ in range(50):

@@ -67,6 +67,8 @@ def use_descriptors(evidence: int, output: int) -> None:
 def run(task: Mapping[str, object], evidence_fd: int) -> None:
     """Run one task and stream its evidence, which ends with a result unless the worker is killed.
 
+    An exception of the attack is a result. An exception of the preparation, or of the check of a device, is raised.
+
     Args:
         task: The JSON of a `pv.workers.tasks.Body`.
         evidence_fd: The descriptor of the pipe to the parent.

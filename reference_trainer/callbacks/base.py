@@ -174,7 +174,7 @@ _FIELDS = [field.name for field in fields(Context)]
 
 SILENT = (Event.SAVE, Event.TRAIN_END)
 """Events whose hooks must return None: a checkpoint cannot hold the action of its own event, and no event follows
-the end."""
+the end. `call_train_end` ignores the value that `on_train_end` returns."""
 
 
 class Callback:
@@ -291,9 +291,9 @@ def has_hook(callback: Callback, event: Event) -> bool:
 def as_callbacks(callbacks: Iterable[Callback]) -> tuple[Callback, ...]:
     """Return the callbacks as a tuple.
 
-    Raise `CallbackError` for anything but an iterable of instances of `Callback`, for a method that starts with `on_`
-    and is not a hook, and for a hook that is a coroutine function or a generator function. Helpers with other names,
-    properties and attributes that are not callable are accepted.
+    Raise `CallbackError` for anything but an iterable of instances of `Callback`, for a `priority` that is no integer,
+    for a method that starts with `on_` and is not a hook, and for a hook that is a coroutine or a generator function.
+    Helpers with other names, properties and attributes that are not callable are accepted.
     """
     if not isinstance(callbacks, Iterable):
         name = type(callbacks).__name__

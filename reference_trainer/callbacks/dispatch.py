@@ -237,7 +237,10 @@ class Callbacks:
         self._find_receivers()
 
     def has_callbacks(self, hook: Event | str) -> bool:
-        """Return whether a callback overrides the hook. Raise `CallbackError` for an unknown hook."""
+        """Return whether a callback overrides the hook; False after `close`.
+
+        Raise `CallbackError` for an unknown hook.
+        """
         controls, observers = self._receivers[event_of(hook)]
         return not self._closed and bool(controls or observers)
 

@@ -5,7 +5,7 @@
     arguments = { metric = "eval/hard_loss", patience = 3 }
 
 Every process of a run creates its callbacks from the same file. Only code that this file names is executed. Messages
-contain no argument values, because these may be secrets.
+contain no string of 4 or more characters from the arguments, because it may be a secret.
 """
 
 from __future__ import annotations
@@ -141,7 +141,10 @@ def create_callback(spec: Spec) -> Callback:
 
 
 def _without_values(text: str, value: object) -> str:
-    """Return the text without the strings in a JSON value, because the error of a constructor may quote a secret."""
+    """Return the text without the strings in a JSON value, because the error of a constructor may quote a secret.
+
+    Strings shorter than `_SHORTEST_SECRET`, numbers and the keys of objects are not removed.
+    """
     if isinstance(value, str) and len(value) >= _SHORTEST_SECRET:
         return text.replace(value, "...")
     if isinstance(value, dict):

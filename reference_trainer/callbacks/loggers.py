@@ -145,7 +145,7 @@ class MLflowCallback(Logger):
     """Write to a run of MLflow; settings that are not None are written to its parameters.
 
     Every start of a run, also a resumed one, creates an MLflow run with the name of the output. If `MLFLOW_RUN_ID` is
-    set, all starts write to that MLflow run.
+    set, all starts write to that MLflow run. A start that resumes a run after its first step writes no parameters.
 
     Raises:
         PackageError: If mlflow is not installed.
@@ -168,7 +168,7 @@ class MLflowCallback(Logger):
 
 
 def _import_tracker(name: str) -> ModuleType:
-    """Import the package of a tracker. Raise `PackageError` if it is not installed."""
+    """Import the package of a tracker. Raise `PackageError` if it or one of its dependencies is not installed."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

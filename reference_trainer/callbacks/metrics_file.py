@@ -158,7 +158,10 @@ _Number = Annotated[float, BeforeValidator(lambda raw: _NOT_FINITE.get(raw, raw)
 
 
 class MetricsLine(BaseModel):
-    """The metrics of a logged or evaluated step, as read from a file. The fields are as in `Context`."""
+    """The metrics of a logged or evaluated step, as read from a file.
+
+    The fields are as in `Context`, but `metrics` includes the metrics of an evaluation.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 

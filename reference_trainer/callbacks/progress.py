@@ -238,14 +238,15 @@ class _LossAndSpeed(ProgressColumn):
 class ProgressCallback(Callback):
     """Callback that writes a line every `log_every` steps (0: none) and one at the end of each epoch.
 
-    After the first step of a process, an estimate of the remaining time is written; with `compiles` after the second.
+    After an evaluation, its metrics are written. After the first step of a process, an estimate of the remaining time
+    is written; with `compiles` after the second.
     Any other step that is not logged costs two comparisons: nothing is formatted, read from a device or written.
 
     Args:
         log_every: The number of steps between two lines; 0 writes none.
         lines: Where lines are written; by default standard output.
         title: The name of the model if it is not the student; then step lines have another format, with the title, and
-            there are no epoch lines.
+            there are neither lines with the metrics of a step nor epoch lines.
         compiles: Whether the first step compiles the models.
     """
 

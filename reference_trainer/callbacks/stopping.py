@@ -24,8 +24,8 @@ class EarlyStopping(Callback):
         patience: The number of values in a row without an improvement after which the run stops.
         min_delta: The smallest change, exclusive, that is an improvement.
         source: "evaluation" for `validation_metrics` of evaluations, "log" for `metrics` of logged steps.
-        best: The best value so far; None before the first finite value.
-        waited: The number of values since the best value.
+        best: The value of the last improvement; None before the first finite value.
+        waited: The number of values since the last improvement, or since the start if there is none.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ def schema() -> str:
 def line(event: Event, context: Context) -> str:
     """Return the line of an event, without the newline.
 
-    JSON has neither NaN nor infinity: a loss that is not finite is written as a string.
+    JSON has neither NaN nor infinity: a number that is not finite is written as a string.
     """
     fields = {name: _json_value(getattr(context, name)) for name in _FIELDS}
     return json.dumps({"event": event.value, **fields})
@@ -36,11 +36,12 @@ _START = b'{"event": "on_train_'  # the beginning of every trace file
 
 
 class TraceCallback(Callback):
-    """Callback that writes each event as it happens; after a killed run only the last line may be incomplete.
+    """Callback that writes events as they happen; after a killed run only the last line may be incomplete.
 
-    The file is created at once; an older trace is kept until the first event is written. Raise `OutputError` if the
-    file cannot be created or exists already (unless `force`), and if a line cannot be written, because a trace with a
-    gap would look complete.
+    The events are the begin and the end of the run and of epochs, evaluations and the ends of steps. The file is
+    created at once; with `force`, an older trace is kept until the first event is written. Raise `OutputError` if the
+    file cannot be created, exists already without `force`, or is not a trace with `force`, and if a line cannot be
+    written, because a trace with a gap would look complete.
     """
 
     def __init__(self, path: Path, *, force: bool = False) -> None:

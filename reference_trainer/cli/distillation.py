@@ -26,7 +26,7 @@ ALL = frozenset({*DOTTED, *DOTTED.values()})
 class SettingOption(click.Option):
     """An option of a setting: the flat one, such as `--temperature`, or the dotted one, `--objective.temperature`.
 
-    The help does not list dotted options.
+    The help lists a dotted option only beside the flat one, and only if it is not `--GROUP.NAME`.
 
     Args:
         name: The name of the option: the flat or the dotted name of the setting.
@@ -169,6 +169,7 @@ def settings_of(arguments: list[str], *commands: click.Command) -> Settings | No
 
     Raises:
         SettingError: A setting is invalid, or the arguments contain --dry-run.
+        click.UsageError: An option is unknown or its value has the wrong type.
     """
     by_name = {command.name: command for command in (distill, *commands)}
     if not arguments or arguments[0] not in by_name:

@@ -32,7 +32,10 @@ BUG_REPORT = "This is a bug in reference-trainer; please report it with the line
 
 
 def guarded(work: Callable[[], int]) -> int:
-    """Call `work` and return its exit code. Print an expected error in one line, an internal error with a traceback."""
+    """Call `work` and return its exit code. Print an expected error in one line.
+
+    Print an internal error, and an error of the user's callback, with a traceback. Raise `click.ClickException` again.
+    """
     try:
         return work()
     except click.ClickException:
@@ -98,7 +101,7 @@ def print_error(text: str) -> None:
 
 
 def rank_of_process() -> int:
-    """Return the rank of this process in its run; 0 for a single process."""
+    """Return the rank of this process in its run; 0 for a single process, or if the variables are invalid."""
     with suppress(SettingError):
         return read_place(os.environ).rank
     return 0
@@ -142,7 +145,10 @@ class _Group(click.Group):
 
 
 def _suggest_option(error: click.NoSuchOption) -> click.UsageError:
-    """Return an error that suggests an option, for a name that other trainers use; `error` itself for other names."""
+    """Return an error that suggests an option; `error` itself if there is no suggestion.
+
+    An option is suggested for a name that other trainers use, and for a dotted name with a wrong group.
+    """
     if error.ctx is None:
         return error
     name = error.option_name.lstrip("-").rpartition(".")[2]

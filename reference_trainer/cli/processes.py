@@ -1,4 +1,4 @@
-"""The commands that run `distill` in other processes: `until` and `launch`."""
+"""The commands that run `distill` in other processes: `until` and `launch`, which also runs `precompute`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """A rank of a supervised run: `python -m reference_trainer.cli.rank SUPERVISOR DIRECTORY ARGUMENT...`.
 
-The rank runs the command `reference-trainer ARGUMENT...`. In addition, it writes its heartbeat, and the error that ends
-it, into DIRECTORY. On Linux, the rank is killed when its supervisor, the process with the id SUPERVISOR, ends.
+The rank runs the command `reference-trainer ARGUMENT...`. In addition, it writes its heartbeat, the error that ends it,
+and, if it was interrupted after it saved a checkpoint, an empty file `saved`, into DIRECTORY. On Linux, the rank is
+killed when its supervisor, the process with the id SUPERVISOR, ends.
 """
 
 from __future__ import annotations

@@ -23,19 +23,19 @@ SETTINGS = frozenset(
     "shard_teacher teacher_device_map data_share data_cache data_cache_gib threads "
     "turns chat_template template_options".split()
 )
-"""Settings on which the data and the outputs of a teacher depend."""
+"""Settings of `precompute`: the data and the outputs of a teacher depend on them, or they control the processes."""
 
 
 @main.command(cls=SettingsCommand)
 @partial(setting_options, names=SETTINGS)
 @click.option("--top-k", type=click.IntRange(min=1), metavar="K", help="Keep K tokens of each position [default: all].")
-@click.option("--config", metavar="PATH", help="Read settings from this TOML or YAML file.")
+@click.option("--config", metavar="PATH", help="Read settings from this TOML or YAML file, or a recipe.")
 def precompute(top_k: int | None, config: str | None, **flags: str | None) -> int:
     """Write the outputs of a teacher to a directory.
 
-    The directory is --out; train on it with `distill --teacher-outputs`. Give the settings of that run: data, length,
-    documents and tokenizer must be the same in both, and with --top-k also the temperature. The directory appears when
-    it is complete. If the command is killed, run it again: it continues.
+    The directory is --out; train on it with `distill --teacher-outputs`. Give the settings of that run: data, data
+    share, length, documents, separator, tokenizer and shared vocabulary must be the same in both, and with --top-k also
+    the temperature. The directory appears when it is complete. If the command is killed, run it again: it continues.
     """
     return guarded(lambda: _precompute(top_k, config, flags))
 
@@ -195,8 +195,9 @@ def evaluate(models: tuple[Path, ...], whole: bool, cache: Path | None, as_json:
 
     A MODEL is the output directory of a run, an exported model, a checkpoint such as OUT/checkpoints/student-latest, or
     a Hugging Face model. Losses are in nats per token (a byte of a text) at temperature 1. Length, documents,
-    vocabulary, data type and custom parts are as in the run of the first MODEL. If custom parts have a method
-    `evaluate`, it is used. --json prints the identity of the evaluation; compare only numbers with the same identity.
+    vocabulary, data type and custom parts are as in the run of the first MODEL that has recorded its settings. If
+    custom parts have a method `evaluate`, it is used. --json prints the identity of the evaluation; compare only
+    numbers with the same identity.
 
     The exit code is 1 if a MODEL cannot be evaluated; the other models are still evaluated.
     """

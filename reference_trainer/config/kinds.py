@@ -131,7 +131,8 @@ class Kind:
     Attributes:
         expected: The allowed values, for messages.
         metavar: The placeholder of the value in `--help`; empty for a switch.
-        read: Parses the text of a flag or an environment variable. Raises `ValueError` for invalid text.
+        read: Parses the text of a flag, an environment variable or an unquoted scalar of YAML. Raises `ValueError` for
+            invalid text.
     """
 
     expected: str

@@ -345,7 +345,7 @@ class Checkpoints(_Group):
 
     save_every: CountOrZero = _setting(
         5000,
-        "Save a checkpoint every N steps and after the last step; 0 saves none.",
+        "Save a checkpoint every N steps and after the last step; 0 saves only the best evaluated steps.",
         alias="APR_DISTILL_CHECKPOINT_EVERY",
     )
     keep: CountOrZero = _setting(3, "Keep the last N checkpoints, and the best one; 0 keeps all.")
@@ -386,7 +386,9 @@ class Run(_Group):
 
     out: Location = _setting(Path("distilled"), "Directory for model.safetensors, config.json and manifest.json.")
     force: Switch = _setting(False, "Overwrite existing files in --out and --trace.")
-    trace: Location | None = _setting(None, "Write every lifecycle event to this file, one JSON object per line.")
+    trace: Location | None = _setting(
+        None, "Write the begin and end of run and epochs, evaluations and steps to this file, as JSON lines."
+    )
     callbacks: Location | None = _setting(
         None, "Call the callbacks in this TOML file, which has their import paths and JSON arguments."
     )
@@ -682,7 +684,7 @@ _RULES: tuple[tuple[tuple[str, ...], str, Callable[[Settings], bool]], ...] = (
 
 
 def find_unused(settings: Settings) -> list[str]:
-    """Return a line, with the reason, for each setting that differs from its default but has no effect."""
+    """Return a line for each setting that differs from its default but has no effect, and for each reason."""
     values = settings.flat()
     return [
         f"settings: {name} has no effect {situation}"

@@ -40,8 +40,8 @@ def gather(flags: Mapping[str, str], environment: Mapping[str, str], config: Pat
     Args:
         flags: The values of flags, by flat or dotted names of settings.
         environment: The environment variables.
-        config: The path of a file, or the name of one of the `recipes`; None for the file that the variable
-            `REFERENCE_TRAINER_CONFIG` names, if it is set.
+        config: The path of a file, or the name of one of the `recipes`; None for the path or name in the variable
+            `REFERENCE_TRAINER_CONFIG`, if it is set.
 
     Raises:
         SettingError: A value is invalid, a key or variable is unknown, settings conflict, or the file cannot be read.
@@ -69,7 +69,7 @@ def flag(name: str) -> str:
 
 
 def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:
-    """Raise `SettingError` for a variable with a prefix of settings that names no setting."""
+    """Raise `SettingError` for a variable with a prefix of settings that names neither a setting nor a file."""
     names = [CONFIG_VARIABLE, *(variable for name in FIELDS for variable in variables(name))]
     for name in environment:
         prefix = next((start for start in (PREFIX, ALIAS_PREFIX) if name.startswith(start)), None)
@@ -112,7 +112,7 @@ def _from_yaml(content: bytes, path: Path) -> dict[str, object]:
     # unquoted scalar can be parsed like the text of a flag: 1e-3 is a number, although YAML 1.1 reads it as text.
 
     def members(node: yaml.Node, prefix: str = "") -> dict[str, yaml.Node]:
-        """Return the nodes of a mapping by key. Raise `SettingError` for a duplicate key."""
+        """Return the nodes of a mapping by key. Raise `SettingError` for a duplicate key, or one that is no scalar."""
         first, values = dict[str, int](), dict[str, yaml.Node]()
         for key, value in node.value:
             line = key.start_mark.line + 1

@@ -1,9 +1,9 @@
 """Make rows of tokens from documents: one document per row with padding, or several packed into a row.
 
-A document of a text includes the separator at its end, so that a model learns where documents end. Every causal model
-can use a padded batch, because padding follows the document, where causal attention does not read it. A packed batch
-needs a model that accepts `segments`: in such a model, a token attends only to its own document, and positions count
-from the start of the document. Labels mark the predicted tokens.
+A document of a text includes the separator at its end (the last one may have none), so that a model learns where
+documents end. Every causal model can use a padded batch, because padding follows the document, where causal attention
+does not read it. A packed batch needs a model that accepts `segments`: in such a model, a token attends only to its own
+document, and positions count from the start of the document. Labels mark the predicted tokens.
 
 Documents can be stored in two files, so that a batch reads its own documents and no others. `tokens` has the tokens of
 all documents as int32; a token that is not predicted is stored as its bitwise complement. `ends` has, for each
@@ -353,7 +353,8 @@ def rows_of_documents(
 ) -> DocumentRows:
     """Return documents of at most `length` tokens as rows: one padded document per row, or several packed documents.
 
-    A document is taken out of `documents` only when its batch is formed.
+    The tokens of a document are read only when its batch is formed, or, unless `documents` is a `StoredDocuments`, also
+    to know its length when it is packed.
 
     Args:
         documents: The documents.
@@ -396,7 +397,7 @@ def _packed_rows(documents: Sequence[Document], length: int) -> Iterator[list[in
 
 
 def document_sizes(documents: Sequence[Document]) -> Sizes:
-    """Return the number of tokens of each document, int64 [N], without reading the tokens of stored documents."""
+    """Return the number of tokens of each document, int64 [N]; from a `StoredDocuments`, without reading tokens."""
     if isinstance(documents, StoredDocuments):
         return documents.sizes()
     return numpy.fromiter((len(document.tokens) for document in documents), dtype="int64", count=len(documents))

@@ -25,9 +25,9 @@ class Mixture:
     """The order of the rows of several sources in every epoch.
 
     Rows are numbered from 0: all rows of the first source, then all rows of the second source, and so on. An epoch
-    takes every row of the first source once; its numbers of rows from all sources have the proportion of the weights.
-    The rows of a source are shuffled. No row is taken again until every row of its source has been taken, also across
-    epochs.
+    takes every row of the first source once; if its share of the rows is no whole number, one row may be left to the
+    next epoch. The numbers of rows from all sources have the proportion of the weights, up to one row. The rows of a
+    source are shuffled. No row is taken again until every row of its source has been taken, also across epochs.
 
     Attributes:
         sizes: The number of rows of each source, above 0.
@@ -99,7 +99,8 @@ def read_weights(text: str) -> dict[str, Fraction]:
     """Return the weights of the setting `mix`, a JSON object from path to weight, as exact fractions.
 
     Raises:
-        SettingError: If the object is empty, or a weight is not a positive number of at most 9 digits.
+        SettingError: If the object is empty, or a weight is not a positive number below 10^9 whose fraction has a
+            denominator below 10^9.
     """
     values = json.loads(text, parse_float=Fraction, parse_int=Fraction)
     weights = {}

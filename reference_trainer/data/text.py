@@ -121,7 +121,7 @@ class Rows(Protocol):
         ...
 
     def batch(self, order: Tensor, position: int) -> Batch:
-        """Return batch `position` (from 1) of the rows in `order`, an int64 permutation of their numbers."""
+        """Return batch `position` (from 1) of the rows whose numbers are in `order`, int64; they may be repeated."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Map a function over blocks of data in worker processes, in order; used to tokenise chats."""
+"""Map a function over blocks of data in worker processes, in order; used to tokenise chats and to align tokenizers."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def fused_loss(
     Args:
         student_CV: Logits, floating but not float64, with a contiguous last axis; overwritten.
         teacher_CV: Logits of the teacher on the same device, floating but not float64, with a contiguous last axis. If
-            kd_weight is 0, they have no effect and may be `student_CV`.
+            kd_weight is 0, finite logits have no effect on loss and gradient, and may be `student_CV`.
         labels_C: int64; a label outside the vocabulary is read as the first or last token.
         scored_C: Whether a row is scored, bool.
         weights: The arguments of the loss, with the divergence "forward_kl".

@@ -1,6 +1,7 @@
 """Compute the loss for a large vocabulary in chunks: form the logits of some rows at a time from hidden states.
 
-No tensor has rows x vocabulary elements: neither the logits of a model nor their gradient. For every chunk:
+No tensor has rows x vocabulary elements, neither the logits of the student nor their gradient, nor the logits of the
+teacher if its output layer is used. For every chunk:
 
 1. Multiply hidden states by the weights of the output layer: the product is the logits of the chunk.
 2. Compute the same loss as for all logits (`losses.loss_by_blocks`); its gradient overwrites the student's logits.

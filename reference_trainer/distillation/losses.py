@@ -480,7 +480,8 @@ class LossSum:
     """An undivided loss.
 
     Attributes:
-        sum: Nats summed over scored positions, a float64 scalar, differentiable with respect to the student's logits.
+        sum: The loss summed over scored positions, a float64 scalar: of `kd_loss`, in nats and differentiable with
+            respect to the student's logits; of `features.feature_loss`, see there.
         count: Exact number of scored positions, an int64 scalar on the same device.
     """
 

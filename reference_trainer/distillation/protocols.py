@@ -232,7 +232,7 @@ class TopK:
     temperature: float
 
     def to(self, device: torch.device) -> TopK:
-        """Return a copy on a device."""
+        """Return the same outputs on a device. Tensors that are already there are not copied."""
         return TopK(self.logits.to(device), self.tokens.to(device), self.rest.to(device), self.temperature)
 
     def rows(self, places_N: Tensor) -> TopK:

@@ -57,7 +57,9 @@ WINDOW = 8
 
 
 def spelled(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[int]) -> tuple[bytes, list[int | None]]:
-    """Return the text of tokens in UTF-8, and the end of every token in bytes; None for an end within a character.
+    """Return the text of tokens in UTF-8, and the end of every token in bytes.
+
+    An end is None if it is within a character, or equals the end of the next token.
 
     The end of a token is the length of the text of all tokens up to and including this token, because a token that is
     decoded alone may have another text. A special token has the text `SPECIAL`, one byte, so that the ends of answers
@@ -65,7 +67,8 @@ def spelled(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[int]) -> tuple[
 
     Args:
         tokenizer: A tokenizer of transformers. The time is linear in the number of tokens for a fast tokenizer, and
-            quadratic for a slow one, which decodes every prefix of the tokens.
+            quadratic for a slow one, and for a fast one whose windows of tokens do not give the text: then every prefix
+            of the tokens is decoded.
         tokens: The tokens.
     """
     special = set(tokenizer.all_special_ids)
@@ -354,7 +357,7 @@ def aligned_rows(
     """
     rows = loss_by_blocks(
         student_BTV,
-        student_BTV,  # in place of the teacher's logits, which are not read at a kd_weight of 0
+        student_BTV,  # in place of the teacher's logits, which have no effect at a kd_weight of 0
         labels_BT,
         replace(weights, ce_weight=1.0, kd_weight=0.0),
         ignore_index=IGNORE_INDEX,

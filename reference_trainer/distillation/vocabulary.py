@@ -44,8 +44,9 @@ def share_vocabulary(
       over the student's tokens.
     - "truncate-student": the student's surplus logits are cut, and their gradient is 0.
     - "pad": the model with the smaller vocabulary gets logits of -inf for the missing tokens: their probability is 0.
-      If the student is padded, the loss is +inf where a missing token is a label, or has a probability above 0 in the
-      teacher.
+      If the student is padded, the cross-entropy is +inf where a missing token is a label, and the forward KL where it
+      has a probability above 0 in the teacher. If the teacher is padded, the reverse KL is +inf where a missing token
+      has a probability above 0 in the student.
 
     A student inside a wrapper receives a gradient with its original number of logits.
 

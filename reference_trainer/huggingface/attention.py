@@ -2,8 +2,9 @@
 
 `isolate_documents` sets the attention function of a model to `attend_documents`. `Causal` passes the documents of a
 batch, a `PackedRows`, to this function through the keyword arguments of the model. On CUDA, the function calls a kernel
-for sequences of variable lengths; on the CPU, it computes the attention document by document. Neither allocates a mask
-[T, T]. The kernel depends on the attention implementation of the model:
+for sequences of variable lengths; on the CPU, and for `sdpa` without such a kernel, it computes the attention document
+by document. Neither allocates a mask for a whole row: a sliding window, a soft cap and attention sinks need a mask for
+one document at a time. The kernel depends on the attention implementation of the model:
 
     sdpa               torch.nn.attention.varlen, for 16-bit states on GPUs that have it
     flash_attention_*  the kernel of the package, called by transformers' function of that name
@@ -37,7 +38,10 @@ PROBE, BY_DOCUMENT = "document_probe", "by_document"
 Attention = Callable[..., tuple[Tensor, Tensor | None]]
 """An attention function of transformers, which returns the attention [B, T, H, D], and the weights or None."""
 ISOLATED = 1e-3
-"""Largest allowed difference between logits of a document alone and in a packed row, relative to the largest logit."""
+"""Largest allowed difference between logits in a packed row and the expected logits, relative to the largest logit.
+
+The expected logits are those of the document alone, or of the row with masks. Rounding of the dtype is also allowed.
+"""
 
 
 def attend_documents(
@@ -284,7 +288,10 @@ def isolate_documents(name: str, model: Causal, note: Callable[[str], object]) -
     1. Run packed rows with masks. Compare the mask of every layer with the window that the layer passes to its
        attention function. If these differ, the layer needs its mask.
     2. Run the same rows with `attend_documents`, without masks; the logits must equal the logits with masks.
-    3. If a comparison fails, keep the attention of transformers, which allocates masks [T, T], and call `note`.
+    3. If a comparison fails, keep the attention of transformers, which allocates masks [T, T], and call `note`. With
+       FlashAttention, which has no such masks, raise instead.
+
+    An implementation other than `sdpa`, `flex_attention` and FlashAttention is kept, and `note` is called.
 
     On the CPU, no CUDA kernel runs: the steps then verify only the arguments that the model passes to its attention.
 
@@ -354,7 +361,10 @@ def _probe(
     attention_mask: Tensor | None,
     **options: object,
 ) -> tuple[Tensor, Tensor | None]:
-    """Compute attention with a mask, and add to `matches` whether the layer passes the window of the mask."""
+    """Compute attention with a mask, and add to `matches` whether the layer passes the window of the mask.
+
+    A layer that passes a `position_bias` does not match. A call without a mask adds nothing.
+    """
     window, bias = options.pop("sliding_window", None), options.get("position_bias")
     if attention_mask is not None:
         is_equal = hasattr(attention_mask, "window") and attention_mask.window == window

@@ -4,7 +4,7 @@ A line of a JSON-lines file, or a row of a Parquet file or of a saved dataset, h
 
 - `messages`, a list of objects with `role` and `content`, with or without `tools`;
 - `prompt` and `completion`, of which the completion is predicted;
-- `text`, whose tokens are all predicted.
+- `text`, whose tokens are all predicted, except special tokens at its beginning.
 
 Fields of rows and messages that have no effect on the tokens are counted and reported.
 """
@@ -102,7 +102,7 @@ def digest_of(path: Path) -> str:
 
 
 def check_readable(path: Path) -> None:
-    """Raise `DataError` if a file that the path names cannot be opened."""
+    """Raise `DataError` if a file that the path names cannot be opened, or a saved dataset does not list its files."""
     for file in files_of(path):
         if file.is_dir():
             _arrow_files(file)  # raises if the dataset is invalid
@@ -246,14 +246,14 @@ def write_chats(
         directory: An empty directory.
         workers: The number of processes that tokenise. With 0, this process does, one document in memory at a time.
         skips_invalid: Whether to leave out rows that cannot be read, have another form, or are refused by the chat
-            template. A note then has the number of these rows, and the first of them.
+            template. A note then has the number of these rows, the places of the first five, and the first reason.
         keeps_empty: Whether to write a document without a predicted token, as a single token. With this option, a
             conversation has the same document numbers for every tokenizer.
         note: A function that is called with a line after every `PROGRESS` rows.
 
     Raises:
-        DataError: A row cannot be read or has another form (the message has the file and the line); or no document has
-            a token to predict.
+        DataError: A file cannot be read; without `skips_invalid`, a row cannot be read, has another form, or is
+            refused by the chat template (the message has the file and the line); or no document has a token to predict.
     """
     counts, continues, refused = Counter[str](), bytearray(), list[Refusal]()
     convert = partial(_convert_rows, writer=writer, length=length, skips_invalid=skips_invalid, keeps_empty=keeps_empty)
@@ -405,7 +405,7 @@ def read_template(path: Path) -> str:
 
 
 def _documents(location: str, row: object, writer: ChatWriter) -> list[Document]:
-    """Return the documents of a row. Raise `DataError` with the location if the row has another form."""
+    """Return the documents of a row. Raise `DataError` with the location if it has another form or is refused."""
     if not isinstance(row, dict):
         raise DataError(f"{location}: {type(row).__name__}, expected an object; {FORMS}")
     try:
@@ -447,7 +447,7 @@ def _tools(value: object) -> Tools:
 
 
 def _encode_completion(prompt: str, completion: str, writer: ChatWriter) -> Document:
-    """Return a document of a prompt, its completion and the end-of-sequence token; the prompt is not predicted."""
+    """Return a document of a prompt, its completion and the end-of-sequence token, if any; predict no prompt."""
     tokenizer = writer.tokenizer
     before = tokenizer(prompt)["input_ids"]
     after = tokenizer(completion, add_special_tokens=False)["input_ids"]
@@ -479,7 +479,7 @@ class Rendering:
 def encode_chat(messages: object, writer: ChatWriter, *, tools: Tools = None) -> list[Document]:
     """Return a conversation as the tokenizer's chat template renders it, with only the answers predicted.
 
-    For each answer:
+    For each answer, or only the last one if `writer.turns` is "last":
 
     1. Render the messages up to this answer; only the tokens of this answer are predicted.
     2. If the rendering begins with the tokens of the previous document, the rendering replaces this document; the
@@ -497,7 +497,8 @@ def encode_chat(messages: object, writer: ChatWriter, *, tools: Tools = None) ->
         The documents. For a conversation without an answer, one document without tokens.
 
     Raises:
-        DataError: If messages have another form, or the rendering of an answer does not begin with its prompt.
+        DataError: If messages have another form, the tokenizer has no chat template, or the rendering of an answer does
+            not begin with its prompt.
     """
     turns = _turns(messages, writer)
     weights = [turn.pop("weight", None) for turn in turns]
@@ -697,7 +698,9 @@ class ChatWriter:
     def append_end(self, document: Rendering, answer: Mapping[str, object]) -> None:
         """If the template writes no end of the last `answer`, append the token with which a user's message would begin.
 
-        After an answer that calls tools, no user's message follows, so nothing is appended.
+        Append it only if it is an added token, and the end of the document is predicted.
+
+            After an answer that calls tools, no user's message follows, so nothing is appended.
         """
         if document.unpredicted[-1] or self.ends_answers:
             return
