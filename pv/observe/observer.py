@@ -1483,13 +1483,13 @@ def _wrap_scaler_step(original: Callable[..., object]) -> Callable[..., object]:
     def step(self: torch.amp.GradScaler, optimizer: object, *args: object, **kwargs: object) -> object:
         observer = current
         # If a gradient is not finite, the scaler does not call `optimizer.step`, and the number of steps is the same.
-        before = observer.steps
+        before = observer.ended_steps
         observer._scaler_depth += 1
         try:
             return original(self, optimizer, *args, **kwargs)
         finally:
             observer._scaler_depth -= 1
-            if observer.is_active() and self.is_enabled() and before == observer.steps:
+            if observer.is_active() and self.is_enabled() and before == observer.ended_steps:
                 observer.add("skipped_step", at=observer.sites.find(2)[0])
 
     return step

@@ -92,3 +92,25 @@ def test_advice_about_a_short_step_names_the_library_that_divides(
     run_scripts(tmp_path, [("short", path)], plain=False)
     record = judge(read_folder(tmp_path / "short/trace", complete=True))["TR-WEIGHT-002"]
     assert [finding.right.startswith(advice) for finding in record.findings] == [True], record
+
+
+TWO_OPTIMIZERS = """
+import torch
+from torch import nn
+models = [nn.Linear(4, 1), nn.Linear(4, 1)]
+optimizers = [torch.optim.SGD(model.parameters(), 0.1) for model in models]
+scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+for step in range(4):
+    for model, optimizer in zip(models, optimizers):
+        optimizer.zero_grad()
+        scaler.scale(model(torch.randn(8, 4) * (float("inf") if step == 2 else 1)).square().mean()).backward()
+        scaler.step(optimizer)
+    scaler.update()
+"""
+
+
+def test_a_step_is_skipped_if_the_optimizer_of_the_step_was_not_called(tmp_path: Path) -> None:
+    (tmp_path / "two.py").write_text(TWO_OPTIMIZERS)
+    run_scripts(tmp_path, [("two", tmp_path / "two.py")], plain=False)
+    (process,) = read_folder(tmp_path / "two" / "trace", complete=True).processes
+    assert len([*process.of("skipped_step")]) == 2  # both optimizers, in the step with infinite inputs
