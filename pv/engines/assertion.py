@@ -95,7 +95,7 @@ def _repeated_values(seen: Iterable[tuple[str, str]]) -> list[str]:
     for part, value in seen:
         values.setdefault(part, set()).add(value)
     return [
-        f"  {part} = {cut(*texts, MAX_VALUE)}"
+        f"  {part} = {cut(min(texts), MAX_VALUE)}"
         for part, texts in values.items()
         if len(texts) == 1 and part not in texts
     ]
