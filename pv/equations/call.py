@@ -49,8 +49,9 @@ class Call:
     @property
     def names(self) -> frozenset[str]:
         """Return the names of the variables that the call passes."""
-        arguments = [argument for _, call in self.calls for argument in _arguments(call)]
-        return frozenset(node.id for tree in arguments for node in ast.walk(tree) if isinstance(node, ast.Name))
+        nodes = [node for _, call in self.calls for argument in _arguments(call) for node in ast.walk(argument)]
+        functions = [node.func for node in nodes if isinstance(node, ast.Call)]  # `zip` is no variable
+        return frozenset(node.id for node in nodes if isinstance(node, ast.Name) and node not in functions)
 
     def evaluate(self, subject: object, values: Mapping[str, object], watch: Watch | None = None) -> object:
         """Call the code with the values of the variables.

@@ -54,8 +54,10 @@ def describe_largest_difference(left: object, right: object) -> str:
     if not (_is_real(left) and _is_real(right)) or left.shape != right.shape or not left.dim() or not left.numel():
         return ""
     actual, expected = (tensor.detach().cpu().double() for tensor in (left, right))
-    # A NaN on one side counts as the largest difference.
-    distances = (actual - expected).abs().nan_to_num(nan=math.inf).flatten()
+    # The difference of equal infinities is NaN, so equal elements are set to 0 first. A NaN on one side counts as the
+    # largest difference.
+    same = (actual == expected) | (actual.isnan() & expected.isnan())
+    distances = (actual - expected).abs().nan_to_num(nan=math.inf).masked_fill(same, 0.0).flatten()
     indices = tuple(int(index) for index in torch.unravel_index(distances.argmax(), actual.shape))
     return f"at {[*indices]} the value is {actual[indices]:.7g}, expected {expected[indices]:.7g}"
 

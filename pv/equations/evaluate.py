@@ -31,8 +31,9 @@ def is_whole(equation: Definition) -> bool:
     Return False for an equation that calls another equation, since that equation is not examined.
     """
     nodes = [node for line in equation.formula.lines for node in ast.walk(line.value)]
-    return all(variable.kind in _WHOLE_KINDS for variable in equation.variables.values()) and all(
-        map(_keeps_whole, nodes)
+    variables = equation.variables
+    return all(variable.kind in _WHOLE_KINDS for variable in variables.values()) and all(
+        _keeps_whole(node, variables) for node in nodes
     )
 
 
@@ -75,7 +76,7 @@ def environment_of(variables: Mapping[str, Variable], example: Example) -> dict[
     return {name: variable_value(variables[name], array.unsqueeze(0)) for name, array in example.arrays.items()}
 
 
-def _keeps_whole(node: ast.AST) -> bool:
+def _keeps_whole(node: ast.AST, variables: Mapping[str, Variable]) -> bool:
     """Return whether the operation of a node gives a whole number for whole operands, which are checked separately."""
     match node:
         case ast.Constant(value=number):
@@ -84,8 +85,20 @@ def _keeps_whole(node: ast.AST) -> bool:
             return name not in ("pi", "inf")
         case ast.Call(func=ast.Name(id=name)):
             return name in _WHOLE_FUNCTIONS
+        case ast.BinOp(op=ast.Pow(), right=exponent):
+            return _is_never_negative(exponent, variables)
         case _:
             return not isinstance(node, ast.Call | ast.Div)
+
+
+def _is_never_negative(exponent: ast.expr, variables: Mapping[str, Variable]) -> bool:
+    """Return whether an exponent is a literal, or a variable without negative values."""
+    match exponent:
+        case ast.Name(id=name) if name in variables:
+            variable = variables[name]
+            return not isinstance(variable.low, str) and variable.low >= 0 and variable.extra is None
+        case _:
+            return isinstance(exponent, ast.Constant)  # Python parses -1 as the negation of the literal 1
 
 
 def admits(equation: Definition, example: Example) -> bool:

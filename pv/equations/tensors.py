@@ -1,7 +1,7 @@
 """The algebra of float64 tensors: exact, or in several runs at once in which every operation has a rounding error.
 
 Every content has the shape [runs, *axes]; the dimension `runs` has size 1 if the content is the same in all runs. The
-gradient of a masked branch is zero, even if the slope of the branch is infinite.
+gradient of a masked branch is zero, even if the slope of a logarithm, root, power, product or quotient is infinite.
 """
 
 import math
@@ -62,6 +62,24 @@ class _Product(torch.autograd.Function):
         return to_a.sum_to_size(a.shape), to_b.sum_to_size(b.shape)  # the inverse of broadcasting
 
 
+class _Power(torch.autograd.Function):
+    """The power a ** b, whose gradients are zero where the incoming gradient is zero."""
+
+    @staticmethod
+    def forward(ctx: _Context, a: Tensor, b: Tensor) -> Tensor:
+        y = torch.pow(a, b)
+        ctx.save_for_backward(a, b, y)
+        return y
+
+    @staticmethod
+    def backward(ctx: _Context, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        a, b, y = ctx.saved_tensors
+        # As in torch.pow, the slope is 0 at an exponent of 0, or a base of 0, where the formula gives 0 * inf = NaN.
+        to_a = torch.where((gradient == 0) | (b == 0), 0.0, gradient * b * torch.pow(a, b - 1))
+        to_b = torch.where((gradient == 0) | ((a == 0) & (b >= 0)), 0.0, gradient * y * a.log())
+        return to_a.sum_to_size(a.shape), to_b.sum_to_size(b.shape)
+
+
 def _apply(function: type[torch.autograd.Function], *arguments: object) -> Tensor:
     """Call a function of autograd. `apply` has no type annotations."""
     result: Tensor = function.apply(*arguments)
@@ -90,6 +108,10 @@ def _multiply(a: Tensor, b: Tensor) -> Tensor:
     return _apply(_Product, a, b)
 
 
+def _power(a: Tensor, b: Tensor) -> Tensor:
+    return _apply(_Power, a, b)
+
+
 def _divide(a: Tensor, b: Tensor) -> Tensor:
     # If a gradient is needed, multiply by the reciprocal, so that `_Product` computes the gradient. Otherwise use the
     # quotient, which has one rounding instead of two.
@@ -104,7 +126,7 @@ ROUNDED: Mapping[str, Callable[..., Tensor]] = {
     "divide": _divide,
     "floor_divide": torch.floor_divide,
     "remainder": torch.remainder,
-    "power": torch.pow,
+    "power": _power,
     "exp": exp,
     "log": log,
     "log1p": _smooth(torch.log1p, lambda x, y: 1 / (1 + x)),

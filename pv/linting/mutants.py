@@ -96,11 +96,15 @@ def _check_edit(find_file: FindFile, mutant: Mutant, edit: Edit) -> Iterator[Fin
         elif broken.problem is MutantProblem.NO_CHANGE:
             yield error("PV134", mutant.location, message, "only a replacement with another syntax tree is a fault")
         else:
-            yield error("PV133", mutant.location, message, _no_match_hint(source, edit))
+            hint = _no_match_hint(source, edit) if broken.problem is MutantProblem.NO_MATCH else ""
+            yield error("PV133", mutant.location, message, hint)
 
 
 def _no_match_hint(source: str, edit: Edit) -> str:
-    """Return a hint for a `find` without a match."""
+    """Return a hint for a `find` without a match, or with several."""
+    with contextlib.suppress(BrokenMutant):  # `find` is not Python
+        if len(read(source).occurrences(edit.function.attribute, edit.find)) > 1:
+            return "the text occurs several times: extend `find` by the code around the place that is meant"
     if edit.find.strip() in source:
         return "the text occurs only inside a larger expression: `find` takes a whole expression or whole statements"
     return f"if this change of {edit.function} is intended, copy the current code into `find`"

@@ -1,8 +1,9 @@
 """Generate the mutants of a module.
 
 Mutation operators make small changes of the syntax tree of a function. They do not change docstrings, annotations,
-decorators, f-strings, the exception of `raise`, messages of `assert`, calls that log, and the types of `isinstance`,
-since such a change is not a fault of the computation. Mutants that compile to the same code are generated once.
+decorators, f-strings, the exception of `raise`, messages of `assert`, calls that log, and the types of `isinstance`
+and `cast`, since such a change is not a fault of the computation. Mutants that compile to the same code are generated
+once.
 """
 
 import ast
@@ -275,7 +276,7 @@ def _mutable_nodes(node: ast.AST) -> Iterator[ast.AST]:
     yield node
     children: list[ast.AST] = list(ast.iter_child_nodes(node))
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in TYPE_CHECKS:
-        children = list(node.args[:1])
+        children = list(node.args[1:] if node.func.id == "cast" else node.args[:1])  # without the types
     for child in children:
         if not isinstance(child, ast.arguments):
             yield from _mutable_nodes(child)

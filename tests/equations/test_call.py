@@ -44,6 +44,7 @@ def test_arguments_are_variables_literals_lists_and_pairs() -> None:
     assert call.function == "losses.of.kd"
     assert positional[0] is s and positional[1] == -1 and positional[2][0] is s and positional[2][1] == 2.5
     assert named == {"pairs": [(1.0, 3.0), (2.0, 4.0)], "size": 2, "flag": True, "mask": None, "by": "name"}
+    assert call.names == {"s", "t", "V"}
 
 
 def test_arguments_are_arithmetic_tuples_and_dicts() -> None:

@@ -41,6 +41,8 @@ def test_an_array_with_one_axis_has_a_cause_too() -> None:
         "only the elements at index 2 (the last) of axis 0 differ": ([0.0, 0.0, 7.0], [0.0, 0.0, 5.0]),
         "only the elements at index 1 (the last) of axis 0 differ": ([torch.inf, 1.0], [torch.inf, 2.0]),
         "at [1] the value is nan, expected 2": ([1.0, torch.nan, 9.0], [1.0, 2.0, 3.0]),
+        "at [2] the value is 1, expected 2": ([torch.inf, torch.nan, 1.0], [torch.inf, torch.nan, 2.0]),
+        "at [1] the value is -inf, expected inf": ([torch.inf, -torch.inf], [torch.inf, torch.inf]),
     }
     for says, (actual, wanted) in pairs.items():
         describe = describe_largest_difference if says.startswith("at") else describe_difference

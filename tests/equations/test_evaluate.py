@@ -32,7 +32,24 @@ def test_masked_infinite_slope_or_product_with_infinity_has_a_zero_gradient(name
         assert gradient.tolist() == [0.0, slope]
 
 
-@pytest.mark.parametrize(("name", "count"), [("exp", 1), ("log1p", 1), ("expm1", 1), ("divide", 2)])
+def test_masked_infinite_slope_of_a_power_has_a_zero_gradient() -> None:
+    for base, exponent in ((0.0, 0.5), (0.0, -1.0), (math.inf, 2.0)):
+        operands = [torch.tensor([value, 4.0], dtype=F64, requires_grad=True) for value in (base, exponent)]
+        value = torch.where(torch.tensor([False, True]), ROUNDED["power"](*operands), 0.0)
+        gradients = torch.autograd.grad(value.sum(), operands)
+        assert [float(gradient[0]) for gradient in gradients] == [0.0, 0.0]
+        assert [float(gradient[1]) for gradient in gradients] == pytest.approx([256.0, 256 * math.log(4.0)])
+
+
+@pytest.mark.parametrize(("base", "exponent"), [(0.0, 0.0), (0.0, 2.0), (2.0, 0.0), (-3.0, 2.0), (3.0, -1.5)])
+def test_gradient_of_a_power_is_that_of_torch(base, exponent) -> None:
+    for points in ([base, exponent], [exponent, abs(base)]):
+        operands = [torch.tensor(point, dtype=F64, requires_grad=True) for point in points]
+        own, torchs = (torch.autograd.grad(power(*operands), operands) for power in (ROUNDED["power"], torch.pow))
+        torch.testing.assert_close(own, torchs, rtol=1e-15, atol=0.0, equal_nan=True)
+
+
+@pytest.mark.parametrize(("name", "count"), [("exp", 1), ("log1p", 1), ("expm1", 1), ("divide", 2), ("power", 2)])
 def test_derivative_is_the_slope(name, count) -> None:
     points = [torch.tensor([0.5, 2.0], dtype=F64, requires_grad=True) for _ in range(count)]
     assert torch.autograd.gradcheck(ROUNDED[name], points)

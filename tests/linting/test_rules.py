@@ -86,12 +86,25 @@ def test_a_mutant_id_that_another_contract_uses_is_found(tmp_path: Path) -> None
     assert duplicate.message.startswith("duplicate mutant id 'M' (first defined at ")
 
 
-def test_find_text_inside_a_larger_expression_gets_a_hint(tmp_path: Path) -> None:
-    code = "def double(number):\n    return 2 * number * 1\n"
-    contract = (BAD / "PV133.yaml").read_text().replace("find: number + number", "find: number * 1")
+@pytest.mark.parametrize(
+    ("find", "replace", "message", "hint"),
+    [
+        ("number * 1", "x", "'number * 1' occurs 0 times in 'double'", "the text occurs only inside a larger expr"),
+        ("'2 *'", "x", "'2 *' is neither an expression nor whole", "the text occurs only inside a larger expression"),
+        ("number", "x", "'number' occurs 2 times in 'double'", "the text occurs several times: extend `find` by the"),
+        ("number + 5", "x", "'number + 5' occurs 0 times", "if this change of tiny:double is intended, copy the curr"),
+        ("2 * number", "'2 *'", "invalid replacement '2 *': expected an expression", ""),
+    ],
+)
+def test_edit_that_does_not_apply_gets_the_hint_of_its_problem(
+    tmp_path: Path, find: str, replace: str, message: str, hint: str
+) -> None:
+    code = "def double(number):\n    return 2 * number * 1 + number\n"
+    edit = f"find: {find}, replace: {replace}}}"
+    contract = (BAD / "PV133.yaml").read_text().replace("find: number + number, replace: number * 3}", edit)
     (finding,) = (f for f in linted(tmp_path, {"tiny.py": code, "c.yaml": contract}) if f.code == "PV133")
-    assert "'number * 1' occurs 0 times in 'double'" in finding.message
-    assert finding.hint.startswith("the text occurs only inside a larger expression: `find` takes a whole expression")
+    assert message in finding.message
+    assert finding.hint.startswith(hint) and bool(finding.hint) == bool(hint)
 
 
 FUNCTIONS = yaml.safe_load((Path(__file__).parent / "functions.yaml").read_text())

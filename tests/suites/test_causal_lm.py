@@ -2,6 +2,7 @@
 
 import math
 import re
+from functools import wraps
 from typing import Any
 from unittest import SkipTest
 
@@ -30,6 +31,14 @@ class Plain(CausalLM):
         return output.logits, output.loss
 
 
+class Items(CausalLM):
+    """A forward that returns a dict."""
+
+    @wraps(CausalLM.forward)
+    def forward(self, *arguments: Any, **named: Any) -> Any:
+        return vars(super().forward(*arguments, **named))
+
+
 class BoolMask(CausalLM):
     """Learned positions that padding moves, and a mask that has to be bool."""
 
@@ -47,6 +56,7 @@ def decoder() -> nn.Module:
     ("factory", "unclaimed"),
     [
         (lambda: CausalLM().bfloat16(), set()),
+        (Items, set()),
         (Plain, {"PAD-001", "PAD-002", "PACK-001", "CACHE-001"}),
         (BoolMask, {"PAD-002", "PACK-001", "LOSS-001", "CACHE-001"}),
         (decoder, {"PAD-001", "PAD-002", "LOSS-001", "CACHE-001"}),

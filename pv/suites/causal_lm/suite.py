@@ -245,8 +245,9 @@ def find_tensor(output: object, name: str, dimensions: int) -> Tensor | None:
 
 
 def cache_of(output: object) -> object:
-    """Return the cache in an attribute of a model's output; None if there is none."""
-    candidates = (getattr(output, name, None) for name in FEATURES["cache"])
+    """Return the cache in an attribute or item of a model's output; None if there is none."""
+    items = output if isinstance(output, Mapping) else {}
+    candidates = (value for name in FEATURES["cache"] for value in (getattr(output, name, None), items.get(name)))
     return next((candidate for candidate in candidates if candidate is not None), None)
 
 

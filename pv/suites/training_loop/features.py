@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Collection, Iterator, Mapping, Set
 from dataclasses import replace
 from itertools import cycle, islice
+from numbers import Real
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pv.errors import PvError
@@ -310,7 +311,7 @@ def check_adapter(trainer: object) -> None:
 def _check_value(trainer: object, attribute: str) -> None:
     """Raise `NoAdapter` if an attribute of `EXPECTED_VALUES` is required and missing, or is a method.
 
-    The types of `features` and its values are checked too; `has` and `without` must not be text.
+    The types of `tolerance`, of `features` and of its values are checked too; `has` and `without` must not be text.
     """
     place, expected = f"{name_of(type(trainer))}.{attribute}", EXPECTED_VALUES[attribute]
     if callable(inspect.getattr_static(trainer, attribute, None)):
@@ -325,6 +326,10 @@ def _check_value(trainer: object, attribute: str) -> None:
         for feature, value in features.items():
             if not isinstance(value, bool) and not (isinstance(value, str) and value):
                 raise NoAdapter(f"invalid {place}[{feature!r}] {value!r}: expected True, or a reason as text")
+    if attribute == "tolerance":
+        tolerance = getattr(trainer, attribute, 0.0)
+        if not isinstance(tolerance, Real) or isinstance(tolerance, bool):
+            raise NoAdapter(f"invalid {place} {tolerance!r}: expected {expected}")
     if attribute in ("has", "without") and isinstance(value := getattr(trainer, attribute, ()), str):
         raise NoAdapter(f"invalid {place} {value!r}: expected {expected}, such as ({value!r},)")
 

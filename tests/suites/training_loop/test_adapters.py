@@ -71,6 +71,9 @@ def test_missing_and_invalid_values_are_refused() -> None:
     adapter.without = "masks"  # type: ignore[attr-defined]
     with pytest.raises(NoAdapter, match=r"invalid Own\.without 'masks': expected a sequence of features, such as"):
         adapted(adapter)
+    for tolerance in ("1e-6", True, None):
+        with pytest.raises(NoAdapter, match=rf"invalid Adapter\.tolerance '?{tolerance}'?: expected a number"):
+            adapted(type("Adapter", (Own,), {"tolerance": tolerance}))
     with pytest.raises(NoAdapter, match=r"Adapter\.tokens must be a sequence of ids, but it is a method: write an "):
         adapted(type("Adapter", (Own,), {"tokens": lambda self: range(9)}))
 
