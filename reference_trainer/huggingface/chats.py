@@ -156,19 +156,19 @@ def _arrow_files(directory: Path) -> list[Path]:
         splits = sorted(entry.name for entry in directory.iterdir() if (entry / STATE).exists())
         hint = f"one of its splits, such as {directory / splits[0]}" if splits else "what `save_to_disk` writes"
         raise DataError(f"{directory} is not a saved dataset: missing {STATE}; expected {hint}") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(f"{directory / STATE} does not name the files of a dataset: {error!r}") from error
 
 
-def _json(location: str, line: str) -> object:
-    """Return the value of a line of JSON. Raise `DataError` with the location."""
+def _json(location: str, text: str, expected: str = "an object on each line") -> object:
+    """Return the value of a JSON text. Raise `DataError` with the location and what is expected there."""
     try:
-        return json.loads(line.rstrip())
+        return json.loads(text.rstrip())
     except json.JSONDecodeError as error:
         reason = f"in column {error.colno}: {error.msg}"
-        raise DataError(f"{location}: invalid JSON {reason}; expected an object on each line") from error
-    except ValueError as error:  # an integer with too many digits for `int`
-        raise DataError(f"{location}: invalid JSON: {error}; expected an object on each line") from error
+        raise DataError(f"{location}: invalid JSON {reason}; expected {expected}") from error
+    except (ValueError, RecursionError) as error:  # an integer with too many digits for `int`, or too deep nesting
+        raise DataError(f"{location}: invalid JSON: {error}; expected {expected}") from error
 
 
 COUNTS = "counts.json"
