@@ -121,7 +121,9 @@ def test_wrong_number_of_processes_is_refused(size: str) -> None:
 
 @pytest.mark.parametrize("name", ["teacher_steps", "teacher_layers", "teacher_width"])
 def test_settings_of_a_trained_teacher_have_no_effect_on_one_that_is_given(name: str) -> None:
-    assert find_unused(Settings(teacher=Path("t"), **{name: 64})) == [f"settings: {name} has no effect with teacher"]
+    for given in ({"teacher": Path("t")}, {"teacher_outputs": Path("t")}, {"teacher_url": "http://t"}):
+        unused = find_unused(Settings(student=Path("s"), **given, **{name: 64}))
+        assert unused == [f"settings: {name} has no effect with teacher"]
     assert find_unused(Settings(data=Path("d"), **{name: 64})) == []
 
 
