@@ -104,11 +104,11 @@ def digest_of(path: Path) -> str:
 def check_readable(path: Path) -> None:
     """Raise `DataError` if a file that the path names cannot be opened, or a saved dataset does not list its files."""
     for file in files_of(path):
-        if file.is_dir():
-            _arrow_files(file)  # raises if the dataset is invalid
-            continue
         try:
-            file.open("rb").close()
+            if file.is_dir():
+                _arrow_files(file)  # raises if the dataset is invalid
+            else:
+                file.open("rb").close()
         except OSError as error:
             raise DataError(f"cannot read {file}: {error.strerror or error}{similar_path(file)}") from error
 
@@ -440,7 +440,7 @@ def _is_empty(value: object) -> bool:
 
 def _tools(value: object) -> Tools:
     """Return the definitions of tools; None if there are none. Many datasets store the definitions as JSON text."""
-    tools = json.loads(value) if isinstance(value, str) else value
+    tools = _json("tools", value, "a list") if isinstance(value, str) else value
     if tools is not None and not isinstance(tools, list):
         raise DataError(f"invalid tools: {type(tools).__name__}, expected a list, or a list as JSON text")
     return tools or None
