@@ -66,7 +66,7 @@ def read_specs(path: Path) -> tuple[Spec, ...]:
     except OSError as error:
         reason = f"{error.strerror}{similar_path(path)}"
         raise SettingError(f"cannot read {path}: {reason}; expected a TOML file of callbacks") from error
-    except ValueError as error:  # invalid TOML, or text that is not UTF-8
+    except (ValueError, RecursionError) as error:  # invalid TOML, text that is not UTF-8, or too deep nesting
         raise SettingError(f"invalid TOML in {path}: {error}") from error
     _refuse_unknown(path, tree, ("callbacks",))
     entries = tree.get("callbacks", [])

@@ -283,7 +283,7 @@ def read_metrics(path: Path) -> list[MetricsLine]:
     for number, text in enumerate(complete, start=1):
         try:
             lines.append(_parse(text, after=lines[-1].step if lines else 0))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:  # RecursionError: too deep nesting
             raise DataError(f"{path}:{number}: {_reason(error)}") from error
     return lines
 
@@ -303,7 +303,7 @@ def _refuse_constant(name: str) -> float:
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
-def _reason(error: ValueError) -> object:
+def _reason(error: Exception) -> object:
     """Return the error; for an error of pydantic, its first message with the location of the value."""
     if not isinstance(error, ValidationError):
         return error

@@ -85,11 +85,17 @@ class TraceCallback(Callback):
 
 
 def _refuse_other_file(path: Path) -> None:
-    """Raise `OutputError` if the file is not a trace, so that `force` cannot overwrite a settings file by mistake."""
-    if not path.is_file():
-        return  # missing, or refused when it is opened
-    with path.open("rb") as file:
-        start = file.read(len(_START))
+    """Raise `OutputError` if the file is not a trace, so that `force` cannot overwrite a settings file by mistake.
+
+    Raise it also if the file cannot be read.
+    """
+    try:
+        if not path.is_file():
+            return  # missing, or refused when it is opened
+        with path.open("rb") as file:
+            start = file.read(len(_START))
+    except OSError as error:
+        raise OutputError(f"cannot read {path}: {error.strerror}; give another --trace") from error
     if start not in (b"", _START):
         raise OutputError(f"{path} is not a trace file; give another --trace")
 

@@ -170,6 +170,7 @@ def settings_of(arguments: list[str], *commands: click.Command) -> Settings | No
     Raises:
         SettingError: A setting is invalid, or the arguments contain --dry-run.
         click.UsageError: An option is unknown or its value has the wrong type.
+        click.exceptions.Exit: The arguments contain --help, and the help was printed.
     """
     by_name = {command.name: command for command in (distill, *commands)}
     if not arguments or arguments[0] not in by_name:

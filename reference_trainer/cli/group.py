@@ -34,11 +34,12 @@ BUG_REPORT = "This is a bug in reference-trainer; please report it with the line
 def guarded(work: Callable[[], int]) -> int:
     """Call `work` and return its exit code. Print an expected error in one line.
 
-    Print an internal error, and an error of the user's callback, with a traceback. Raise `click.ClickException` again.
+    Print an internal error, and an error of the user's callback, with a traceback. Raise `click.ClickException` again,
+    and `click.exceptions.Exit`, which ends a command after its help is printed.
     """
     try:
         return work()
-    except click.ClickException:
+    except (click.ClickException, click.exceptions.Exit):
         raise
     except SettingError as error:
         print_error(line_of(error))

@@ -119,7 +119,11 @@ def json_text(value: object) -> object:
 
 def json_object(text: str) -> str:
     """Return `text`. Raise `ValueError` unless it is a JSON object."""
-    if not isinstance(json.loads(text), dict):
+    try:
+        value = json.loads(text)
+    except RecursionError as error:
+        raise ValueError("too deep nesting") from error
+    if not isinstance(value, dict):
         raise ValueError(text)
     return text
 

@@ -40,9 +40,10 @@ def read_place(environment: Mapping[str, str]) -> Place:
 def integer_variable(environment: Mapping[str, str], name: str, least: int, most: int) -> int:
     """Return the integer from `least` to `most` in a variable. Raise `SettingError` for other values."""
     text = environment.get(name, "")
-    if not (text.isascii() and text.isdecimal() and least <= int(text) <= most):
+    # `int` refuses thousands of digits by a ValueError.
+    if not (text.isascii() and text.isdecimal() and len(text) <= 18 and least <= int(text) <= most):
         raise SettingError(
-            f"invalid value {text!r} for the variable {name}: expected an integer from {least} to {most}, as torchrun "
-            f"sets it; to train in one process, unset RANK and WORLD_SIZE"
+            f"invalid value {text[:80]!r} for the variable {name}: expected an integer from {least} to {most}, as "
+            f"torchrun sets it; to train in one process, unset RANK and WORLD_SIZE"
         )
     return int(text)

@@ -454,8 +454,7 @@ class Settings(BaseModel):
     @property
     def trains_teacher(self) -> bool:
         """Whether the teacher is trained by this run, or was trained by an earlier run and cached."""
-        has_teacher = any((self.teacher.model, self.teacher.outputs, self.teacher.url))
-        return not has_teacher and (self.teacher.steps is not None or self.data.path is not None)
+        return not _has_teacher(self) and (self.teacher.steps is not None or self.data.path is not None)
 
     def __init__(self, **values: object) -> None:
         try:
@@ -603,6 +602,11 @@ def _has_weight_end(settings: Settings) -> bool:
     return any(end is not None for end in ends)
 
 
+def _has_teacher(settings: Settings) -> bool:
+    """Return whether a teacher, its stored outputs or its server is given."""
+    return any((settings.teacher.model, settings.teacher.outputs, settings.teacher.url))
+
+
 # Rules of `find_unused`: names of settings, the situation in which they have no effect, and the condition under which
 # they have one. A setting in several rules has an effect only if the conditions of all these rules hold.
 _RULES: tuple[tuple[tuple[str, ...], str, Callable[[Settings], bool]], ...] = (
@@ -671,14 +675,12 @@ _RULES: tuple[tuple[tuple[str, ...], str, Callable[[Settings], bool]], ...] = (
     (
         ("teacher_steps", "teacher_layers", "teacher_width", "teacher_cache"),
         "with teacher",
-        lambda settings: settings.teacher.model is None and settings.teacher.outputs is None,
+        lambda settings: not _has_teacher(settings),
     ),
     (
         ("teacher_layers", "teacher_width", "teacher_cache"),
         "without teacher_steps or data",
-        lambda settings: (
-            settings.teacher.model is not None or settings.teacher.outputs is not None or settings.trains_teacher
-        ),
+        lambda settings: _has_teacher(settings) or settings.trains_teacher,
     ),
 )
 

@@ -141,6 +141,7 @@ def fused_loss(
         TILE=min(TILE, triton.next_power_of_2(V)),
     )
     numbers_4C = numbers_4C.double()
-    numbers_4C[0] *= bool(weights.ce_weight)
-    numbers_4C[1] *= bool(weights.kd_weight)
+    for term_C, weight in zip(numbers_4C, (weights.ce_weight, weights.kd_weight), strict=False):
+        if not weight:
+            term_C.zero_()  # not multiplied by 0: an infinite term would become NaN
     return numbers_4C.masked_fill_(~scored_C, 0)

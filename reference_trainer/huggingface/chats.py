@@ -104,11 +104,11 @@ def digest_of(path: Path) -> str:
 def check_readable(path: Path) -> None:
     """Raise `DataError` if a file that the path names cannot be opened, or a saved dataset does not list its files."""
     for file in files_of(path):
-        if file.is_dir():
-            _arrow_files(file)  # raises if the dataset is invalid
-            continue
         try:
-            file.open("rb").close()
+            if file.is_dir():
+                _arrow_files(file)  # raises if the dataset is invalid
+            else:
+                file.open("rb").close()
         except OSError as error:
             raise DataError(f"cannot read {file}: {error.strerror or error}{similar_path(file)}") from error
 
@@ -156,19 +156,19 @@ def _arrow_files(directory: Path) -> list[Path]:
         splits = sorted(entry.name for entry in directory.iterdir() if (entry / STATE).exists())
         hint = f"one of its splits, such as {directory / splits[0]}" if splits else "what `save_to_disk` writes"
         raise DataError(f"{directory} is not a saved dataset: missing {STATE}; expected {hint}") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(f"{directory / STATE} does not name the files of a dataset: {error!r}") from error
 
 
-def _json(location: str, line: str) -> object:
-    """Return the value of a line of JSON. Raise `DataError` with the location."""
+def _json(location: str, text: str, expected: str = "an object on each line") -> object:
+    """Return the value of a JSON text. Raise `DataError` with the location and what is expected there."""
     try:
-        return json.loads(line.rstrip())
+        return json.loads(text.rstrip())
     except json.JSONDecodeError as error:
         reason = f"in column {error.colno}: {error.msg}"
-        raise DataError(f"{location}: invalid JSON {reason}; expected an object on each line") from error
-    except ValueError as error:  # an integer with too many digits for `int`
-        raise DataError(f"{location}: invalid JSON: {error}; expected an object on each line") from error
+        raise DataError(f"{location}: invalid JSON {reason}; expected {expected}") from error
+    except (ValueError, RecursionError) as error:  # an integer with too many digits for `int`, or too deep nesting
+        raise DataError(f"{location}: invalid JSON: {error}; expected {expected}") from error
 
 
 COUNTS = "counts.json"
@@ -440,7 +440,7 @@ def _is_empty(value: object) -> bool:
 
 def _tools(value: object) -> Tools:
     """Return the definitions of tools; None if there are none. Many datasets store the definitions as JSON text."""
-    tools = json.loads(value) if isinstance(value, str) else value
+    tools = _json("tools", value, "a list") if isinstance(value, str) else value
     if tools is not None and not isinstance(tools, list):
         raise DataError(f"invalid tools: {type(tools).__name__}, expected a list, or a list as JSON text")
     return tools or None

@@ -107,6 +107,13 @@ def test_version_is_printed_and_help_lists_every_setting_with_its_default_in_the
     assert places == sorted(places)
 
 
+@pytest.mark.parametrize("launcher", [("launch", "--nproc-per-node", "1"), ("until",)])
+def test_help_of_a_command_after_a_launcher_is_printed(launcher: tuple[str, ...]) -> None:
+    ended = command(*launcher, "--", "distill", "--help")
+    assert (ended.code, ended.complaints) == (0, "")
+    assert "Distil a teacher into a smaller student." in ended.output
+
+
 @pytest.mark.parametrize("wrong", [math.nextafter(gradcheck.AGREE, 1), math.inf, math.nan])
 def test_one_difference_beyond_rounding_is_a_failure_also_if_it_cannot_be_printed(wrong: float) -> None:
     pairs = [(0.25, 0.0), (1.0, 1e-16), (2.0, gradcheck.AGREE), (4.0, 0.0), (20.0, wrong)]

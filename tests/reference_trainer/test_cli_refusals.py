@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from reference_trainer import read_metrics
 from reference_trainer.callbacks.from_file import read_specs
 from reference_trainer.config.sources import gather
 from reference_trainer.errors import TrainerError
-from reference_trainer.huggingface.chats import read_template
+from reference_trainer.huggingface.chats import check_readable, read_template
 from reference_trainer.storage.teacher_outputs import SavedOutputs
 from tests.support.processes import Ended, python
 
@@ -42,6 +43,23 @@ def test_misspelt_path_is_refused_with_the_path_beside_it(kind: str, tmp_path: P
     }
     with pytest.raises(TrainerError, match=r"did you mean '.*right"):
         actions[kind]()
+
+
+@pytest.mark.parametrize(
+    ("read", "content"),
+    [
+        (lambda path: gather({"arguments": path.read_text(encoding="utf-8")}, {}, None), "{0}"),
+        (read_specs, "callbacks = {0}"),
+        (read_metrics, "{0}\n"),
+        (check_readable, '{{"_data_files": {0}'),
+    ],
+    ids=["setting", "callbacks", "metrics", "dataset"],
+)
+def test_too_deep_nesting_is_refused(read: Callable[[Path], object], content: str, tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    path.write_text(content.format("[" * 100_000), encoding="utf-8")
+    with pytest.raises(TrainerError, match=r"invalid|state\.json"):
+        read(tmp_path if read is check_readable else path)
 
 
 @pytest.mark.parametrize("argument", SETTINGS)

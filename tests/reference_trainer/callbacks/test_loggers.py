@@ -1,5 +1,6 @@
 """Metrics of a run: scalars read back by TensorBoard's own reader, and calls of fakes of wandb and mlflow."""
 
+import errno
 import io
 import math
 import sys
@@ -14,6 +15,7 @@ import pytest
 from falsifiers.observers.events import context
 from reference_trainer import Lines, Settings, distill, read_metrics
 from reference_trainer.callbacks.loggers import Logger, TensorBoardCallback, WandbCallback
+from reference_trainer.callbacks.trace import TraceCallback
 from reference_trainer.errors import OutputError, PackageError
 
 Scalars = dict[str, list[tuple[int, float]]]
@@ -146,3 +148,10 @@ def test_run_logs_to_each_logger_once_on_rank_0(directory: Path, tmp_path: Path)
     Logger.__init__(other)
     for hook in (other.on_train_begin, other.on_step_end, other.on_train_end):  # it has no module that it could call
         hook(context(2, metrics={"loss": 1.0}, rank=1, world_size=2))
+
+
+def test_trace_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "trace").touch()
+    failure = mock.patch.object(Path, "open", side_effect=PermissionError(errno.EACCES, "Permission denied"))
+    with failure, pytest.raises(OutputError, match="trace: Permission denied; give another --trace"):
+        TraceCallback(tmp_path / "trace", force=True)

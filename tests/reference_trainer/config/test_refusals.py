@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 
 from reference_trainer.config.kinds import kind_of
+from reference_trainer.config.place import read_place
 from reference_trainer.config.settings import FIELDS, Objective, Settings, find_unused, schema
 from reference_trainer.config.sources import gather
 from reference_trainer.errors import SettingError
@@ -110,9 +111,19 @@ def test_setting_without_effect_is_named(settings: dict[str, Any], needed: dict[
     assert find_unused(Settings(**settings, **needed)) == find_unused(Settings(**needed)) == []
 
 
+@pytest.mark.parametrize("size", ["0", "1000001", "1" * 5000, "x"])
+def test_wrong_number_of_processes_is_refused(size: str) -> None:
+    message = refused(read_place, {"RANK": "0", "WORLD_SIZE": size})
+    assert message.startswith(
+        f"invalid value {size[:80]!r} for the variable WORLD_SIZE: expected an integer from 1 to "
+    )
+
+
 @pytest.mark.parametrize("name", ["teacher_steps", "teacher_layers", "teacher_width"])
 def test_settings_of_a_trained_teacher_have_no_effect_on_one_that_is_given(name: str) -> None:
-    assert find_unused(Settings(teacher=Path("t"), **{name: 64})) == [f"settings: {name} has no effect with teacher"]
+    for given in ({"teacher": Path("t")}, {"teacher_outputs": Path("t")}, {"teacher_url": "http://t"}):
+        unused = find_unused(Settings(student=Path("s"), **given, **{name: 64}))
+        assert unused == [f"settings: {name} has no effect with teacher"]
     assert find_unused(Settings(data=Path("d"), **{name: 64})) == []
 
 

@@ -1,10 +1,15 @@
 """What refusals say beside the value: the expected type and the likely cause."""
 
+from collections import defaultdict
+from typing import Any
+from unittest import mock
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from reference_trainer.distillation.losses import kd_loss
+from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import Batch, checked_logits
 from reference_trainer.distillation.providers import FixtureStudent, FixtureTeacher, ModuleStudent
 from reference_trainer.distillation.step import kd_step
@@ -52,3 +57,16 @@ def test_step_of_two_vocabularies_names_tokenizers_and_padding() -> None:
     teacher, student = FixtureTeacher(torch.zeros(2, 3)), FixtureStudent(torch.zeros(2, 2), 1.0)
     with pytest.raises(VocabularyError, match="student 2, teacher 3; probably the tokenizers differ or one output"):
         kd_step(teacher, student, BATCH, temperature=1.0, ce_weight=0.5, kd_weight=0.5)
+
+
+def test_infinite_term_without_weight_is_zero_in_the_fused_loss() -> None:
+    fused = pytest.importorskip("reference_trainer.distillation.fused")
+
+    def infinite(*arguments: Any, **options: Any) -> None:
+        arguments[5].fill_(torch.inf)
+
+    for ce_weight, expected in ((0.0, [0, torch.inf]), (1.0, [torch.inf, 0])):
+        weights = Weights(temperature=1.0, ce_weight=ce_weight, kd_weight=1 - ce_weight)
+        with mock.patch.object(fused, "row_loss", defaultdict(lambda: infinite)):
+            terms = fused.fused_loss(*torch.zeros(2, 1, 4), torch.tensor([0]), torch.tensor([True]), weights, 1.0)
+        assert terms[:2, 0].tolist() == expected

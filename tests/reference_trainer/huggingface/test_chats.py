@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from reference_trainer import DataError, Lines, ModelFileError, OutputError, SettingError, distill
-from reference_trainer.huggingface.chats import Chats, ChatWriter, digest_of, read_chats, write_chats
+from reference_trainer.huggingface.chats import Chats, ChatWriter, check_readable, digest_of, read_chats, write_chats
 from reference_trainer.huggingface.models import load_tokenizer
 from tests.reference_trainer.huggingface.small_models import settings
 
@@ -74,6 +74,32 @@ def test_saved_dataset_has_the_rows_of_its_shards_in_order(place: Path, tmp_path
     assert digest_of(tmp_path / "data") != digest
     with pytest.raises(DataError, match=r"data-00001-of-00012\.arrow is not an Arrow stream"):
         chats_of(tmp_path / "data", place, tmp_path)
+
+
+def test_state_of_a_dataset_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "state.json").mkdir()
+    with pytest.raises(DataError, match=r"^cannot read .*: Is a directory"):
+        check_readable(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("tools", "reason"),
+    [
+        ('[{"name": ]', "1: tools: invalid JSON in column 11: Expecting value; expected a list"),
+        ("[" * 100_000, "1: tools: invalid JSON: "),
+    ],
+)
+def test_tools_that_are_no_json_are_refused(tools: str, reason: str, place: Path, tmp_path: Path) -> None:
+    row = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "tools": tools}
+    (tmp_path / "data.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    with pytest.raises(DataError, match=reason):
+        chats_of(tmp_path / "data.jsonl", place, tmp_path)
+
+
+def test_row_that_is_nested_too_deeply_is_refused(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "data.jsonl").write_text("[" * 100_000, encoding="utf-8")
+    with pytest.raises(DataError, match=r"data\.jsonl:1: invalid JSON: "):
+        chats_of(tmp_path / "data.jsonl", place, tmp_path)
 
 
 def test_file_that_is_no_parquet_is_refused(place: Path, tmp_path: Path) -> None:
