@@ -545,7 +545,7 @@ def falsify_unwritable_cache_does_not_end_run(subject: Any) -> None:
         (directory / "file").touch()
         seen = LoadedTeacher(subject, settings_of(directory / "file" / "cache"))
     assert seen.bits == expected.bits, "with a cache directory below a file, the teacher has other weights"
-    reports = [line for line in seen.log if "not kept" in line]
+    reports = [line for line in seen.log if "not cached" in line]
     assert len(reports) == 1 and len(seen.log) == len(expected.log), f"cache below a file: {seen.log}; not 1 report"
 
 
