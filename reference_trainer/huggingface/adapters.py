@@ -72,7 +72,7 @@ def add_adapter(base: Causal, place: Path, *, rank: int, options: Mapping[str, o
     chosen = {"lora_alpha": 2 * rank, "target_modules": "all-linear", **options, "r": rank, "task_type": "CAUSAL_LM"}
     model = base.model
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would also seed the generators of the GPUs
         try:
             with warnings.catch_warnings():
                 # peft 0.21 reads an attribute that transformers 5 deprecates; the user cannot avoid this warning.

@@ -139,7 +139,7 @@ def load_model(source: Source | Path, *, dtype: object, seed: int | None = None)
     if source.quantization is not None:
         chosen["quantization_config"] = _quantization(source.quantization)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed or 0)
+        torch.default_generator.manual_seed(seed or 0)  # torch.manual_seed would also seed the generators of the GPUs
         if seed is not None and place.is_dir() and not has_weights(place):
             config = _load(source, AutoConfig.from_pretrained)
             with loading(place):

@@ -220,7 +220,7 @@ def request_json(url: str, content: object, *, timeout_s: float, pause: Callable
             reason = f"HTTP {error.code}: {error.read(300).decode(errors='replace').strip() or error.reason}"
             is_transient = error.code in TRANSIENT
         except (OSError, http.client.HTTPException) as error:  # URLError is an OSError
-            reason, is_transient = first_line(error), True
+            reason, is_transient = first_line(error), not isinstance(error, http.client.InvalidURL)
         except ValueError as error:
             raise ProviderError(f"{url} is not a URL, or its answer is not JSON: {first_line(error)}") from error
         if not is_transient or attempt == ATTEMPTS:

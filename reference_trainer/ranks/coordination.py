@@ -143,7 +143,8 @@ class Ranks:
         self._store.set(keys[self.rank], "")
         if not self._wait(keys, self._timeout.total_seconds()):
             missing = [str(rank) for rank, key in enumerate(keys) if not self._store.check([key])]
-            error = LostRankError(f"rank {', '.join(missing)} did not connect within {self._timeout.seconds} s")
+            limit_s = self._timeout.total_seconds()
+            error = LostRankError(f"rank {', '.join(missing)} did not connect within {limit_s:.0f} s")
             self._report_failure(error)  # ranks that connect later read this failure
             raise error
 

@@ -97,16 +97,22 @@ class Agreement:
             return action
         # Add the requests of the last step, which no rank has read yet on a GPU. SKIP and STOP need not be added: they
         # are sent again, so `summed` has them.
-        summed = self._parallel.sum_counts(torch.tensor(self.flags(), dtype=torch.int64))
-        unread = Action.CONTINUE if self._sent is None else _union(self._sent.take()) & REQUESTS
+        summed = self._parallel.sum_counts(torch.tensor(self.flags(), dtype=torch.int64)).tolist()
+        unread = _NO_FLAGS if self._sent is None else self._sent.take()
+        # Keep a request to stop for `is_stop_requested`, because no later step may send it again.
+        self._received = (self._received[0] + summed[0] + unread[0], *self._received[1:])
         if between_epochs:
             self.pending &= ~Action.SKIP
             self._sent = None
-        return _union(summed.tolist()) | unread
+        return _union(summed) | (_union(unread) & REQUESTS)
 
     def is_stop_requested(self) -> bool:
         """Return whether a rank was asked to stop, by the last flags that were read; in a single process, up to now."""
         return self._stop_requested() if self._alone else bool(self._received[0])
+
+    def is_stop_requested_of_ranks(self) -> bool:
+        """Return whether one of several ranks was asked to stop, by the last flags that were read."""
+        return not self._alone and self.is_stop_requested()
 
     def is_stop_requested_alone(self) -> bool:
         """Return whether a run of one process was asked to stop.

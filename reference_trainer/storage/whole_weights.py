@@ -159,7 +159,7 @@ def read_model(
         once: A function that calls its argument, which computes a digest, in one process of each machine.
 
     Raises:
-        ModelFileError: The manifest has no step. Errors of `load` are raised too.
+        ModelFileError: The manifest is not JSON, or has no step. Errors of `load` are raised too.
     """
     weights = load(path)
     try:
@@ -187,8 +187,8 @@ def tensors_digest(tensors: NamedTensors) -> str:
 
 def _step(path: Path, content: bytes) -> int:
     """Return the step in the manifest of an exported checkpoint or of a trained student."""
-    manifest = json.loads(content)
     try:
+        manifest = json.loads(content)
         return int(manifest["step"] if "step" in manifest else manifest["result"]["steps_completed"])
     except (KeyError, TypeError, ValueError) as error:
         raise ModelFileError(f"{path / MANIFEST} names no step; expected the model of a student") from error

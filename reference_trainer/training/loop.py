@@ -207,6 +207,8 @@ class _Run:
             if position.event in BETWEEN_UPDATES and position.step:
                 self.resume_position = position
         self._save_last_step()
+        if self.agreement.is_stop_requested_of_ranks():  # since the last step, which is saved
+            raise StopRequestedError("stopped on request")
 
     def _update_resume_position(self, position: Position) -> None:
         """Update `resume_position` before the hooks of `position` are called."""

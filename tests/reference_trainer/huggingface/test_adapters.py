@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -56,6 +57,16 @@ def test_adapter_is_read_by_peft_and_merged_by_a_flag(place: Path, trained: Any,
 def test_adapter_is_added_without_warnings_about_names_in_transformers(place: Path) -> None:
     student = load_model(place / "student", dtype=torch.float32)
     add_adapter(student, place / "student", rank=2, options={}, seed=0)
+
+
+def test_new_weights_are_drawn_without_seeding_the_generators_of_gpus(place: Path) -> None:
+    with mock.patch("torch.cuda.manual_seed_all") as seeded:
+        torch.manual_seed(0)
+        seeded.assert_called_once()
+        seeded.reset_mock()
+        student = load_model(place / "new", dtype=torch.float32, seed=1)
+        add_adapter(student, place / "new", rank=2, options={}, seed=1)
+        seeded.assert_not_called()
 
 
 @pytest.mark.parametrize("layer", ["lm_head", "embed_tokens"])

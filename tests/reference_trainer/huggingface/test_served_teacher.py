@@ -10,7 +10,8 @@ import pytest
 
 from falsifiers.served_teacher.server import serving
 from reference_trainer import Lines, SettingError, distill
-from reference_trainer.errors import DriftError
+from reference_trainer.errors import DriftError, ProviderError
+from reference_trainer.pipeline.served_teacher import request_json
 from tests.reference_trainer.huggingface.small_models import digest, settings
 
 pytest.importorskip("transformers")
@@ -38,6 +39,13 @@ def test_resumed_run_compares_what_the_server_says(place: Path, tmp_path: Path) 
         changed = resumed.model_copy(update={"teacher_url": other.url, "max_steps": 6})
         with pytest.raises(DriftError, match=r"served_teacher was .*tables/one.* and is .*tables/two"):
             distill(changed)
+
+
+def test_invalid_port_is_refused_without_another_attempt() -> None:
+    pauses: list[float] = []
+    with pytest.raises(ProviderError, match="failed: nonnumeric port: 'abc'"):
+        request_json("http://localhost:abc/v1/models", None, timeout_s=1, pause=pauses.append)
+    assert pauses == []
 
 
 @pytest.mark.parametrize(
