@@ -360,6 +360,7 @@ REFUSED = {
     "env A=1 python t.py": "the command comes after --: pv check -- env A=1 python t.py",
     "bin/train.sh": "the command comes after --: pv check -- bash bin/train.sh",
     "accelerate run t.py": "the command comes after --: pv check -- accelerate run t.py",
+    "env --steps=3": "--steps has no effect with a SUBJECT",
     "--trace /dev/null/a -- python": "cannot write traces into /dev/null/a: Not a directory",
     "--trace nowhere": "no such folder of traces: nowhere",
     "--trace .": "no trace in .: record one with pv check --trace . -- python train.py",
