@@ -44,7 +44,7 @@ class _CheckCommand(click.Command):
 
         interpreter = INTERPRETERS.get(Path(command[0]).suffix)
         # `accelerate` is a program and a subject. It is the subject if nothing, or an option of `pv check`, follows.
-        has_arguments = len(command) > 1 and command[1] not in options
+        has_arguments = len(command) > 1 and command[1].partition("=")[0] not in options
         has_script = any(Path(word).suffix in INTERPRETERS for word in command[1:])
         is_program = has_arguments and (has_script or shutil.which(command[0]) is not None)
         if interpreter or is_program or command[0] in LAUNCHERS:

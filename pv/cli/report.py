@@ -56,7 +56,7 @@ def report(
     if form == "github" and summary:
         # GitHub rejects the whole summary if it is too large, so limit the report to the remaining space.
         with Path(summary).open("a", encoding="utf-8") as file:
-            remaining = max(MAX_BYTES - file.tell(), 1024)
+            remaining = max(min(max_bytes, MAX_BYTES - file.tell()), 1024)
             file.write(render(merged, "markdown", compared=compared, max_bytes=remaining))
     print_and_exit(merged, form, targets, verbose, compared, max_bytes)
 

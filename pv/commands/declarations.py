@@ -113,23 +113,28 @@ def old_names_note(subject: str, declared: Declarations) -> str:
 def _declarations(tree: ast.Module, subject: str, derived: tuple[str, ...] = ()) -> Iterator[tuple[str, ast.expr]]:
     """Yield the attributes in `NAMES` that a class or function declares, with their values.
 
-    Assignments such as `subject.features = {...}` at the top level of the module come first, then the attributes of
-    base classes in the same module, then the body of the class. `derived` are the classes below `subject`.
+    The attributes of base classes in the same module come first. Of several assignments to one attribute, the last
+    counts: an assignment such as `subject.features = {...}` at the top level of the module comes after the body of the
+    class. `derived` are the classes below `subject`.
     """
-    for node in tree.body:  # assignments such as `make.features = {...}` after the definition of a function
+    defined = next((node for name, node in syntax.walk(tree.body) if name == subject), None)
+    own: dict[str, ast.expr] = {}
+    if isinstance(defined, ast.ClassDef):
+        for base in reversed(defined.bases):
+            if isinstance(base, ast.Name) and base.id not in (*derived, subject):
+                yield from _declarations(tree, base.id, (*derived, subject))
+        for node in defined.body:
+            for target, value in _assignments(node):
+                if isinstance(target, ast.Name) and target.id in NAMES:
+                    own[target.id] = value
+    for node in tree.body:
         for target, value in _assignments(node):
             if isinstance(target, ast.Attribute) and ast.unparse(target.value) == subject and target.attr in NAMES:
-                yield target.attr, value
-    defined = next((node for name, node in syntax.walk(tree.body) if name == subject), None)
-    if not isinstance(defined, ast.ClassDef):
-        return
-    for base in reversed(defined.bases):
-        if isinstance(base, ast.Name) and base.id not in (*derived, subject):
-            yield from _declarations(tree, base.id, (*derived, subject))
-    for node in defined.body:
-        for target, value in _assignments(node):
-            if isinstance(target, ast.Name) and target.id in NAMES:
-                yield target.id, value
+                # The value may contain the earlier one, as in `subject.features = {**subject.features, ...}`.
+                if target.attr in own and ast.unparse(target) in ast.unparse(value):
+                    value = ast.BinOp(own[target.attr], ast.BitOr(), value)
+                own[target.attr] = value
+    yield from own.items()
 
 
 def _assignments(node: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr]]:

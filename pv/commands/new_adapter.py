@@ -59,7 +59,9 @@ def _returns_parsed_arguments(function: ast.FunctionDef) -> bool:
     parsed = {text for text in calls if ".parse_args(" in text or ".parse_known_args(" in text}
     for node in nodes:
         if isinstance(node, ast.Assign) and ast.unparse(node.value) in parsed:
-            parsed |= {*map(ast.unparse, node.targets)}
+            # The first of the two values of `parse_known_args` has the arguments.
+            targets = [t.elts[0] if isinstance(t, ast.Tuple) and t.elts else t for t in node.targets]
+            parsed |= {*map(ast.unparse, targets)}
     return any(isinstance(node, ast.Return) and node.value and ast.unparse(node.value) in parsed for node in nodes)
 
 

@@ -148,17 +148,19 @@ class ComparedRuns:
                 f"--cut {cut[-1]}: the run takes {count(uncut.steps, 'step')}: kill it after an earlier one"
             )
         saves = sorted({e["step"] for process in uncut.processes for e in process.of("save") if e["step"]})
-        # Each part must save between its first and its last step, or the next part would repeat it from the start.
+        # Each part must save after its first step and before it is killed. Otherwise the next part would repeat it from
+        # the start, and the comparison would end with it.
         after = 0
         for step in cut:
-            if not any(after <= save < step for save in saves):
-                first = next((save for save in saves if save > after), None)
+            if not any(after < save < step for save in saves):
+                following = next((save for save in saves if save > after), None)
+                since, which, other = (f"after step {after} and ", "next", "other ") if after else ("", "first", "")
                 hint = (
-                    f"the first save is after step {first}: use --cut {first + 1} or more"
-                    if first
-                    else "no torch.save and no save of safetensors was observed"
+                    f"the {which} save is after step {following}: use --cut {following + 1} or more"
+                    if following
+                    else f"no {other}torch.save and no {other}save of safetensors was observed"
                 )
-                raise UsageError(f"--cut {step}: nothing is saved before this step; {hint}")
+                raise UsageError(f"--cut {step}: nothing is saved {since}before this step; {hint}")
             after = max(save for save in saves if save < step)
 
     def cut(self, kind: str, steps: Sequence[int], resume: Sequence[str]) -> None:

@@ -100,6 +100,9 @@ class Trace:
             read_late(events)
         except Exception:  # drop only the events whose values cannot be read
             events = [event for event in events if self._is_readable(event)]
+            # Write the `trouble` events of these events now: there may be no other flush.
+            events += [event for event in self._waiting if event["event"] == "trouble"]
+            self._waiting = [event for event in self._waiting if event["event"] != "trouble"]
         encode = json.JSONEncoder(separators=(",", ":")).encode
         text = "".join(encode(event) + "\n" for event in events)
         with self._path.open("a", encoding="utf-8") as file:

@@ -43,6 +43,12 @@ TaskMessage = dict[str, Any]
 """A task as JSON: `Body.as_json` with the keys `id` and `scratch`."""
 
 
+def describe_signal(number: int) -> str:
+    """Return the number of a signal with its name; most real-time signals have no name in Python."""
+    names = {each.value: each.name for each in signal.Signals}
+    return f"signal {number} ({names[number]})" if number in names else f"signal {number}"
+
+
 @dataclass(frozen=True, slots=True)
 class Started:
     """The event that the process of a task has started."""
@@ -171,7 +177,7 @@ class ForkLauncher:
         if status >= 0:
             return f"it ended with exit code {status}"
         memory = ", perhaps by the kernel for lack of memory" if status == -signal.SIGKILL else ""
-        return f"it was killed by signal {-status} ({signal.Signals(-status).name}){memory}"
+        return f"it was killed by {describe_signal(-status)}{memory}"
 
     def _failure(self, reason: str, cpu_s: float, seconds: float) -> WorkerLost:
         """End a server that did not start, and return the error.

@@ -1,13 +1,13 @@
 """Convert the reply of a worker to a `Trial`. A worker without a result has failed, even if its exit status is 0."""
 
 import os
-import signal
 from dataclasses import replace
 
 import cattrs
 
 from pv.engines.stream import Record
 from pv.engines.trial import Counterexample, Trial, TrialStatus
+from pv.workers.launch import describe_signal
 from pv.workers.running_task import Reply
 
 _LIMITS = {
@@ -57,8 +57,7 @@ def _status_and_detail(reply: Reply, end: Record | None) -> tuple[TrialStatus, s
     if reply.status is None:
         return TrialStatus.CRASHED, "the fork server was killed while this task ran alone"
     if os.WIFSIGNALED(reply.status):  # killed by the code itself, or by the kernel for lack of memory
-        number = os.WTERMSIG(reply.status)
-        return TrialStatus.CRASHED, f"killed by signal {number} ({signal.Signals(number).name})"
+        return TrialStatus.CRASHED, f"killed by {describe_signal(os.WTERMSIG(reply.status))}"
     return TrialStatus.NO_RESULT, f"the worker ended without a result (exit status {os.WEXITSTATUS(reply.status)})"
 
 

@@ -62,6 +62,13 @@ def test_the_job_summary_is_appended_within_the_limit_of_a_step(results: Path) -
     assert summary.read_text() == text
 
 
+def test_the_job_summary_has_the_requested_limit(results: Path) -> None:
+    saved(report_of_many(300), "many.json")
+    for limit in (5000, 2 << 20):
+        run("report", "many.json", "--format", "github", "--max-bytes", str(limit), GITHUB_STEP_SUMMARY=f"{limit}.md")
+    assert 2000 < len(Path("5000.md").read_bytes()) <= 5000 < len(Path(f"{2 << 20}.md").read_bytes()) <= 1 << 20
+
+
 def test_files_are_named_from_the_root_of_the_repository(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = results.absolute().parent
     (root / "sub").mkdir()

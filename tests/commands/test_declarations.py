@@ -72,6 +72,17 @@ def test_declarations_of_a_function_are_attributes() -> None:
     assert read_declarations(source, "make").missing == {"mask": "'an image counts'"}
 
 
+def test_assignments_after_a_class_replace_its_declarations() -> None:
+    body = "class A:\n    not_claimed = {'X': 'x'}\n    tolerance = 1\nclass B(A): ...\n"
+    source = f"{body}A.not_claimed = {{'Y': 'y'}}\nA.tolerance = 2\nA.features = {{'clip': True}}\n"
+    for name in "AB":
+        declared = read_declarations(source, name)
+        assert (declared.not_claimed, declared.tolerance, declared.features) == ({"Y"}, 2, {"clip"})
+    for value, features in {"{'rate': True}": {"rate"}, "{**A.features, 'rate': True}": {"loss", "rate"}}.items():
+        source = f"class A:\n    features = {{'loss': True}}\nA.features = {value}\n"
+        assert read_declarations(source, "A").features == features
+
+
 def test_names_of_version_0_2_have_a_note_with_the_new_names() -> None:
     source = "class A:\n    has = ('keep',)\n    lacks = {'clip': WHY}\n"
     assert old_names_note("loop:A", read_declarations(source, "A")) == (

@@ -324,11 +324,22 @@ def test_state_lost_on_resume_is_named_live_and_from_saved_traces(tmp_path: Path
     assert "held        TR-RESUME-009: A run that is killed inside a save can be resumed (tried 1 time)" in again.stdout
 
 
-def test_a_run_that_saves_nothing_before_it_is_killed_is_refused_with_the_first_save(tmp_path: Path) -> None:
-    ended = resume(tmp_path, RESUMED, "--cut", "2")
-    assert ended.returncode == 3
-    says = "--cut 2: nothing is saved before this step; the first save is after step 3: use --cut 4 or more"
-    assert says in ended.stderr
+@pytest.mark.parametrize(
+    ("cuts", "says"),
+    [
+        (["2"], "--cut 2: nothing is saved before this step; the first save is after step 3: use --cut 4 or more"),
+        (
+            ["4", "5"],
+            "--cut 5: nothing is saved after step 3 and before this step; "
+            "the next save is after step 6: use --cut 7 or more",
+        ),
+    ],
+)
+def test_a_run_that_saves_nothing_before_it_is_killed_is_refused_with_the_first_save(
+    cuts: list[str], says: str, tmp_path: Path
+) -> None:
+    ended = resume(tmp_path, RESUMED, *(word for cut in cuts for word in ("--cut", cut)))
+    assert (ended.returncode, says in ended.stderr) == (3, True), ended.stderr
 
 
 REFUSED = {
@@ -349,6 +360,7 @@ REFUSED = {
     "env A=1 python t.py": "the command comes after --: pv check -- env A=1 python t.py",
     "bin/train.sh": "the command comes after --: pv check -- bash bin/train.sh",
     "accelerate run t.py": "the command comes after --: pv check -- accelerate run t.py",
+    "env --steps=3": "--steps has no effect with a SUBJECT",
     "--trace /dev/null/a -- python": "cannot write traces into /dev/null/a: Not a directory",
     "--trace nowhere": "no such folder of traces: nowhere",
     "--trace .": "no trace in .: record one with pv check --trace . -- python train.py",

@@ -55,6 +55,7 @@ def test_time_limit_of_the_fork_server_excludes_waiting_for_a_core(
             0.0,
             "it was killed by signal 9 (SIGKILL), perhaps by the kernel for lack of memory",
         ),
+        ("import os\nos.kill(os.getpid(), 35)", 0.0, "it was killed by signal 35; 0.0 s of CPU time in"),
     ],
 )
 def test_failed_start_of_fork_server_quotes_reason_and_output(

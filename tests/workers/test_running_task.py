@@ -100,6 +100,7 @@ FIRST = {"kind": "counterexample", "status": "refuted", "arguments": {"n": 9}, "
         ({"stopped": "memory"}, "out of memory", "stopped at its memory limit of 10 MiB", None),
         ({"status": None}, "crashed", "the fork server was killed while this task ran alone", None),
         ({"status": 9}, "crashed", "killed by signal 9 (SIGKILL)", None),
+        ({"status": 35}, "crashed", "killed by signal 35", None),  # a real-time signal has no name
         ({"status": 3 << 8}, "no result", "the worker ended without a result (exit status 3)", None),
     ],
 )  # fmt: skip

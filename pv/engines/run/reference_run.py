@@ -120,6 +120,7 @@ def execute_command(command: Sequence[str], environment: Mapping[str, str], fold
         try:
             status = subprocess.run(words, env=variables, stdin=subprocess.DEVNULL, stdout=file, stderr=file).returncode
         except OSError as error:
+            (folder.directory / TRACE).write_text("", encoding="utf-8")
             folder.end({"output": ""}, f"cannot run {words[0]}: {error.strerror}")
             return
         file.seek(0)

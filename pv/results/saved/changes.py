@@ -311,8 +311,9 @@ def _weaker_gate(old: Contract, new: Contract) -> Iterator[str]:
     before, now = old.gate, new.gate
     for device in sorted(before.fresh - now.fresh):
         yield f"fresh evidence of {device} no longer required by the gate"
-    # A gate without `devices` leaves out no device.
-    for device in sorted(set(before.devices) - set(now.devices or before.devices)):
+    # A gate without `devices` leaves out no device of the claims.
+    devices = set(before.devices) or {device for claim in old.claims for device in claim.devices}
+    for device in sorted(devices - set(now.devices or devices)):
         yield f"the gate leaves out {device}"
     score, was = now.mutation_score or 0.0, before.mutation_score or 0.0
     if score < was:

@@ -60,3 +60,8 @@ def test_command_that_fails_leaves_its_output_and_the_reason(tmp_path: Path) -> 
     assert run.failure.endswith("ended with status 1: no {x}") and run.trace == () and run.observed.processes == ()
     reference_run.execute_command(["no-such-program"], {}, record)
     assert reference_run.read(tmp_path).failure == "cannot run no-such-program: No such file or directory"
+    new = RunFolder(tmp_path / "new", "cpu", {})
+    reference_run.execute_command(["no-such-program"], {}, new)
+    not_started = reference_run.read(new.directory)
+    assert not_started.failure == "cannot run no-such-program: No such file or directory"
+    assert (not_started.trace, not_started.observed.processes) == ((), ())

@@ -126,6 +126,9 @@ def test_lower_score_fewer_devices_more_equivalents_and_smaller_scope_are_weaker
     scope = [("", f"{noun} no longer in the mutation scope: b") for noun in ("module", "judge")]
     assert weakenings(wide, narrow) == [("", "the gate leaves out cuda"), *scope]
     assert weakenings(narrow, wide) == []
+    everywhere, on_cpu = (replace(BASE, gate=Gate(devices=devices)) for devices in ((), ("cpu",)))
+    assert weakenings(everywhere, on_cpu) == [("", "the gate leaves out cuda")]
+    assert weakenings(on_cpu, everywhere) == []
 
 
 def test_moved_test_and_larger_box_are_not_weaker_and_rewordings_are_only_shown() -> None:
