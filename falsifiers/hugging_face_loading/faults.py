@@ -54,8 +54,10 @@ def another_adapter(original: Any, base: Any, place: Any, *, seed: int, **option
     return original(base, place, seed=seed + 1, **options)
 
 
-def looked_up_by_all(original: Any, source: Any, *, dtype: Any, directory: Any = None) -> Any:
-    return original(source, dtype=dtype)
+def looked_up_by_all(original: Any, source: Any, *, dtype: Any, directory: Any) -> Any:
+    from reference_trainer.huggingface.models import download
+
+    return original(source, dtype=dtype, directory=download(source))
 
 
 def hub_not_checked(original: Any, source: Any, missing: str) -> None:

@@ -21,11 +21,12 @@ class WatchdogCallback(Callback):
 
     The stacks are written at most two seconds late, even if native code holds the interpreter lock. A line with the
     last event is written before, unless the interpreter lock is held. A process that was stopped by a signal writes
-    nothing. Then the process exits with code 1, so that a supervisor can start it again. The timer is
-    `faulthandler.dump_traceback_later`: a process has only one, and it does not survive a fork.
+    nothing. The timer is `faulthandler.dump_traceback_later`: a process has only one, and it does not survive a fork.
 
     Args:
         seconds: The number of seconds without an event.
+        leave: Whether the process exits with code 1 after the stacks are written, so that a supervisor can start it
+            again.
         descriptor: The file descriptor to write to; by default a duplicate of standard error, which `close` closes.
         clock: Returns a time in seconds that never decreases.
         title: The name of the trained model.
@@ -38,11 +39,12 @@ class WatchdogCallback(Callback):
         self,
         seconds: float,
         *,
+        leave: bool = True,
         descriptor: int | None = None,
         clock: Callable[[], float] = time.monotonic,
         title: str = "student",
     ) -> None:
-        self._seconds, self._clock, self._title = seconds, clock, title
+        self._seconds, self._leave, self._clock, self._title = seconds, leave, clock, title
         self._descriptor = _standard_error() if descriptor is None else descriptor
         self._is_duplicate = descriptor is None
         self._restarted_at = float("-inf")
@@ -87,7 +89,7 @@ class WatchdogCallback(Callback):
             self._timer = threading.Timer(self._seconds + RESTART_S, self._write_last_event)
             self._timer.daemon = True
             self._timer.start()
-            faulthandler.dump_traceback_later(self._seconds + 2 * RESTART_S, exit=True, file=self._descriptor)
+            faulthandler.dump_traceback_later(self._seconds + 2 * RESTART_S, exit=self._leave, file=self._descriptor)
 
     def _write_last_event(self) -> None:
         last = "its start" if self._last is None else f"{self._last.hook} of step {self._last.step}"
