@@ -4,7 +4,7 @@ from enum import Enum, IntEnum
 
 
 class ExitCode(IntEnum):
-    """The exit codes of `pv`. `worst` chooses among them; `pv.cli.group` chooses those of exceptions."""
+    """The exit codes of `pv`. `worst` chooses among them; `pv.cli.group` chooses the codes of exceptions."""
 
     PASSED = 0
     FAILED = 1

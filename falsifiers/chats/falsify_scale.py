@@ -92,7 +92,7 @@ def falsify_tokens_of_pieces(subject: Any, prefix: str, rest: str, added: str, k
 @given(workers=st.integers(0, 2), count=st.integers(0, 20), bad=st.integers(0, 30))
 @example(workers=2, count=20, bad=30)
 def falsify_blocks_are_mapped_in_order(subject: Any, workers: int, count: int, bad: int) -> None:
-    """Map blocks, of which the block `bad` raises an error; at most `AHEAD` blocks for each worker are read ahead."""
+    """Map blocks, where the block `bad` raises an error; at most `AHEAD` blocks for each worker are read ahead."""
     read, results = list[int](), list[int]()
 
     def blocks() -> Iterator[int]:

@@ -123,7 +123,7 @@ def falsify_directory_without_manifest_is_no_checkpoint(subject: Any) -> None:
     with place(1) as directory:
         (directory / checkpoint_name(RUN, 9)).mkdir()
         (directory / checkpoint_name(RUN, 8)).touch()
-        assert_equal("steps, without those of an empty directory and a file", subject.saved_steps(directory, RUN), [1])
+        assert_equal("steps, beside an empty directory and a file", subject.saved_steps(directory, RUN), [1])
         latest = subject.find_checkpoint(directory, RUN, "latest").name
         assert_equal("the latest", latest, checkpoint_name(RUN, 1))
         file = directory / checkpoint_name(RUN, 8)
@@ -163,7 +163,7 @@ def falsify_every_checkpoint_is_listed_and_verified(
     with place() as directory:
         for step in STEPS:
             save_checkpoint(directory, manifest(step, best=best_at(step)), tensors(step))
-            # The listed time of a checkpoint is that of its manifest.
+            # The listed time of a checkpoint comes from its manifest.
             os.utime(directory / checkpoint_name(RUN, step) / MANIFEST, (1e9 + step, 1e9 + step))
         save_checkpoint(directory, manifest(7, run=OTHER), tensors(7))
         # Neither a directory that a rewind made, nor a file with the name of a checkpoint is listed.

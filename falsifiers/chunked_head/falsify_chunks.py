@@ -394,7 +394,7 @@ CHANGES: dict[str, Callable[[Tensor], Tensor]] = {
     "a scale": lambda logits: logits / 8,
     "a banned token": lambda logits: logits.where(torch.arange(logits.shape[-1]) != 3, -100.0),
 }
-"""Changes of logits of which the configuration says nothing."""
+"""Changes of logits that the configuration does not mention."""
 
 
 NAMED: dict[str, tuple[dict[str, float | None], Callable[[Tensor], Tensor]]] = {

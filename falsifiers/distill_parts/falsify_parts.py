@@ -343,7 +343,7 @@ def falsify_cut_run_of_default_parts_ends_like_the_straight_one(
         assert_same_end(when, directory, ("resumed", (None, resumed)), ("uninterrupted", (None, uninterrupted)))
         assert_equal(f"{when}, held-back metrics", resumed.held_back, uninterrupted.held_back)
         written = [(directory / out / "model.safetensors").read_bytes() for out in ("resumed", "uninterrupted")]
-        assert written[0] == written[1], f"{when}: the exported file differs from that of the uninterrupted run"
+        assert written[0] == written[1], f"{when}: the exported file differs from the file of the uninterrupted run"
 
 
 @given(place=st.sampled_from([0, 50, 99]))

@@ -118,7 +118,7 @@ def falsify_held_back_metrics_match_exported_model(run: RunRecord) -> None:
     manifest = json.loads((run.directory / "out/manifest.json").read_text())["held_back"]
     reports = {"the result": run.result["held_back"]}
     reports["the manifest"] = {name: [value["sum"], value["count"]] for name, value in manifest.items()}
-    # Errors of float32 logits are about 1e-6, and so are those of the nats of a byte; 1e-5 a byte is allowed.
+    # Errors of float32 logits, and of the nats of a byte, are about 1e-6; 1e-5 a byte is allowed.
     for where, held_back in reports.items():
         assert set(expected) < set(held_back), f"{where} has {sorted(held_back)}; expected also {sorted(expected)}"
         for name, nats in expected.items():

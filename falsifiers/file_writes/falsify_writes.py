@@ -284,7 +284,7 @@ def _writers() -> list[threading.Thread]:
 @given(saves=st.integers(1, STEPS), save_every=st.integers(1, 3))
 @example(saves=1, save_every=3)
 def falsify_failed_write_ends_the_run(subject: Any, saves: int, save_every: int) -> None:
-    """Fail the write of one checkpoint, number `saves` or that of the last step."""
+    """Fail the write of one checkpoint: number `saves`, or the checkpoint of the last step."""
     steps, failing, has_failed = Steps(), min(saves * save_every, STEPS), threading.Event()
 
     def fail(step: int) -> None:

@@ -194,7 +194,7 @@ def falsify_tokens_are_those_of_the_teacher(run: Any) -> None:
 
 @torch.no_grad()
 def falsify_answers_are_those_of_the_current_student(run: Any) -> None:
-    """Every token must be in the nucleus of the student before its step, and some not in that of the first student."""
+    """Every token must be in the nucleus of the student before its step, some outside the first student's nucleus."""
     micro_batches = trained_micro_batches(run)
     initial, outside_initial = student_of(run, micro_batches[0]), 0
     for micro_batch in micro_batches:
@@ -304,7 +304,7 @@ def falsify_batched_answers_are_those_of_each_prompt_alone(subject: Any) -> None
         sampling = subject.Sampling(tokens=count, temperature=1e-4, ends=ends, limit=limit)
         answers = subject.generate_answers(model, [torch.tensor(prompt) for prompt in prompts], sampling)
         all_ends = {*ends, *(of_model if isinstance(of_model, list) else [of_model])}
-        # The longest prompt leaves so many positions; an answer has at least one token.
+        # The longest prompt leaves this number of positions for an answer, which has at least one token.
         length = max(min(count, POSITIONS - max(map(len, prompts))), 1)
         expected = [greedy(model, prompt, length, all_ends, limit) for prompt in prompts]
         case = f"answers to {prompts}, ends {all_ends}, limit {limit}"
@@ -381,7 +381,7 @@ def falsify_one_answer_of_a_document_is_replaced(subject: Any) -> None:
             expected = {tuple(tokens[:begin]) for begin in begins}
             actual = {tuple(prompt) for prompt in drawn[n :: len(with_answers)]}
             assert actual <= expected, f"the prompts are {actual}; expected some of {expected}"
-            # Twenty equal draws have a probability of at most 2^-19; the seeds are those of Hypothesis.
+            # Twenty equal draws have a probability of at most 2^-19; Hypothesis draws the seeds.
             assert len(begins) < 2 or len(actual) > 1, f"twenty draws are all {actual}; expected several of {expected}"
 
     check()

@@ -1,4 +1,4 @@
-"""Attacks on models of which two ranks load a part each: hub ids, packed rows, adapters and `init_from`."""
+"""Attacks on models that two ranks load in two parts: hub ids, packed rows, adapters and `init_from`."""
 
 import io
 import json

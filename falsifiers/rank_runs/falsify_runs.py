@@ -473,7 +473,7 @@ def falsify_ranks_that_differ_are_refused(subject: Any) -> None:
             make, chosen = _differing(subject, differs, rank), partial(_chosen, directory, differs, rank)
             try:
                 ends = launched(make, chosen, 3)
-            except Crashed as error:  # gloo aborts a process whose collectives do not match those of other ranks
+            except Crashed as error:  # gloo aborts a process whose collectives differ from the other ranks
                 raise AssertionError(f"{where}; {error}") from error
             _assert_errors(where, ends, words, f"rank {rank or 1} differs from rank 0")
 

@@ -37,7 +37,7 @@ class WindowResult(NamedTuple):
 
 
 class Collectives(TorchDispatchMode):
-    """Record each collective operation as (name, dtype, number of elements), also those of a backward pass."""
+    """Record each collective operation as (name, dtype, number of elements), also in backward passes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -182,7 +182,7 @@ def falsify_any_split_over_ranks_gives_the_gradient_of_the_whole(
 
 WIDTH, TOKENS = 2, 3
 HALVES = st.integers(-2, 2).map(lambda n: n / 2)
-"""Multiples of 1/2, of which sums and products of a few are exact in float32."""
+"""Multiples of 1/2. Sums and products of a few such numbers are exact in float32."""
 
 
 class Layered(nn.Module):

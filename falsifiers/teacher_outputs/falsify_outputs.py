@@ -157,7 +157,7 @@ def falsify_top_k_outputs_are_kept_in_chunks(subject: Any, seed: int, k: int, ro
     """Compute the most probable tokens in chunks of `rows` rows of 256 logits, and compare with outputs in one chunk.
 
     The teacher may return logits only for the check of its head in the first batch. The probabilities of the kept
-    tokens must equal those of outputs of all tokens.
+    tokens must equal the results from outputs of all tokens.
     """
     tau = 2.0
     with scratch() as directory:

@@ -172,7 +172,7 @@ def falsify_truncation_of_the_smaller_vocabulary_is_refused(subject: Any, small:
         label = f"{mode} with a teacher of {sizes[0]} and a student of {sizes[1]} tokens"
         oracles.assert_refused(label, call, f"'{mode}'", *words, kind=kind)
         assert not student.passes, f"{mode} ran {len(student.passes)} forwards before the refusal"
-    # Logits of a teacher that returns only its top k tokens cannot be cut or padded; those of the student can.
+    # Logits of a teacher that returns only its top k tokens cannot be cut or padded; logits of the student can.
     for mode, sizes, is_refused in (
         ("truncate", (large, small), True),
         ("pad", (small, large), True),
@@ -238,7 +238,7 @@ def falsify_logits_of_another_width_are_refused(subject: Any) -> None:
 OFFSET = 1_000_003
 """Added to the seed of a run for its teacher, so that no student begins with the same weights."""
 SMALLEST_RATE = 5e-324
-"""The smallest positive learning rate: it changes no float32 weight, so all losses are those of the first weights."""
+"""The smallest positive learning rate: it changes no float32 weight, so all losses belong to the first weights."""
 
 
 class _RecordingDecoder(nn.Module):
@@ -286,7 +286,7 @@ def falsify_teacher_is_trained_on_labels_only(subject: Any, device: str, seed: i
     training = _RecordedTraining(subject, device, steps, seed=seed, teacher_layers=layers)
     config = DecoderConfig(vocab_size=256, layers=layers, width=16, heads=1)
     start = new_decoder(config, seed + OFFSET).to(device)
-    assert bits_of(training.decoder) == bits_of(start), f"seed {seed}: weights are not those of seed {seed + OFFSET}"
+    assert bits_of(training.decoder) == bits_of(start), f"seed {seed}: weights differ from seed {seed + OFFSET}"
     expected = _expected_batches(seed + OFFSET, steps)
     assert_equal(f"batches of a teacher of seed {seed}", training.inputs, expected)
     for step, (batch, loss) in enumerate(zip(expected, training.losses, strict=True), 1):

@@ -266,7 +266,7 @@ def falsify_two_ranks_have_the_gradient_of_one_batch(subject: Any) -> None:
     assert module.weight.grad is not None
     for rank, (gradient, _) in enumerate(seen):
         difference = float((gradient - module.weight.grad).abs().max())
-        assert difference < 1e-14, f"rank {rank}: the gradient differs by {difference} from that of one batch"
+        assert difference < 1e-14, f"rank {rank}: the gradient differs by {difference} from the gradient of one batch"
     total, expected = sum(loss for _, loss in seen), float(whole.sums["loss"])
     assert abs(total - expected) < 1e-12, f"loss summed over two ranks: {total}; expected {expected}"
 

@@ -266,7 +266,7 @@ def _run(subject: Any, directory: Path, settings: Chosen) -> tuple[InitialState,
 
 
 def compare(directory: Path, plain: PlainRun, initial: InitialState, result: Any, chosen: Chosen) -> None:
-    """Compare trace, held-back metrics, final weights and best checkpoint with those of the plain loop."""
+    """Compare trace, held-back metrics, final weights and best checkpoint with the plain loop."""
     events = list(_events(directory / "trace"))
     steps = [event for event in events if event["event"] == "on_step_end"]
     weights_before, best = plain.student.weights, Best(plain.settings)

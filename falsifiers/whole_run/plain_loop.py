@@ -442,7 +442,7 @@ class PlainRun:
     def _has_weight(self, logged: int, *names: str, in_all: bool = False) -> bool:
         """Return whether any step of a logging interval, or with `in_all` each step, has a loss weight above 0.
 
-        logged: the last step of the interval. names: the loss weights, of which one suffices.
+        logged: the last step of the interval. names: the loss weights; one suffices.
         """
         steps = range(logged - self.settings["log_every"] + 1, logged + 1)
         weights = [any(annealed_value(self.settings, name, step, self.planned) for name in names) for step in steps]

@@ -70,7 +70,7 @@ def _mapping(schema: Schema, node: Schema, path: str) -> tuple[Schema | None, st
     """Return the mapping with named keys in a node, and the path to it; None if there is no such mapping.
 
     The node may be the mapping itself, a list of such mappings (path `x[]`), a mapping of names to such mappings (path
-    `x.NAME`), or an `anyOf` of these, of which the first counts.
+    `x.NAME`), or an `anyOf` of these, whose first item counts.
     """
     node = _resolve(schema, node)
     if "properties" in node:

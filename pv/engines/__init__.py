@@ -1,7 +1,7 @@
 """Engines try a claim inside a worker and return a record of the trial; the verdict is decided elsewhere.
 
 property, equation, run, harness, suite   one folder for an engine: declaration, lint rules, attack
-engine, registry   the base class of an engine; the list of engines, with those of other packages
+engine, registry   the base class of an engine; the list of engines, also from other packages
 trial              the result of an attack
 failures           does an exception refute the claim, or is the falsifier broken? `assertion` shows the values
 code               the files of a subject and of its claims

@@ -678,7 +678,7 @@ def _count_by_sample(
         facts: The facts about the parameters of this process.
         samples: By id of a parameter: a weak reference to the parameter, and a sample.
         parameters: The parameters to count. Parameters without a sample of the present shape are left out.
-        unchanged: If True, count the parameters of which more than half of the sample is unchanged; if False, count the
+        unchanged: If True, count the parameters with more than half of the sample unchanged; if False, count the
             parameters with a changed value in the sample.
 
     Returns:

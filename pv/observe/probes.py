@@ -276,7 +276,7 @@ class _Recorder(TorchFunctionMode):
         self.lookups = 0
         """Number of embedding lookups whose results were changed."""
         self.loss_inputs: list[Tensor] = []
-        """The logits or log-probabilities that cross-entropy losses got, or of which `gather` read one per position."""
+        """The logits or log-probabilities that cross-entropies got, or from which `gather` read one element each."""
         self.attention = {"causal": 0, "full": 0}
         """Number of causal self-attentions, and number of self-attentions in which a position sees later positions."""
         self.over_queries = 0

@@ -207,7 +207,7 @@ def imported_from_elsewhere(name: str, expected: Path) -> str:
 
 
 POINTS_OF_A_LARGE_BOX = 10_000
-"""Number of points, of a box that is too large to be searched, of which those that meet `requires` are tried."""
+"""Number of points that are drawn from a box that is too large to search. Points that meet `requires` are tried."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """The formats of a report. A format presents verdicts and decides nothing.
 
-text, html, markdown, junit, github, sarif, json_   the formats of a validation; `matrix` has those of `pv compare`
+text, html, markdown, junit, github, sarif, json_   the formats of a validation; `matrix`: of `pv compare`
 contract_line   the line of a contract in the terminal, and its verdict as a sentence
 details         one failed claim: location, counterexample, effort, the command that repeats it
 phrases         sentences and figures that several formats share

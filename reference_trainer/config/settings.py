@@ -486,7 +486,7 @@ class Settings(BaseModel):
         return {name: path_in_json(value) if isinstance(value, Path) else value for name, value in self.flat().items()}
 
     def replace(self, **changes: object) -> Settings:
-        """Return new settings with `changes`; both names and errors are those of the constructor."""
+        """Return new settings with `changes`; names and errors are the same as in the constructor."""
         return Settings(**self.flat(chosen=True) | by_flat_name(changes))
 
     def model_copy(self, *, update: Mapping[str, object] | None = None, deep: bool = False) -> Settings:

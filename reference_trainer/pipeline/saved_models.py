@@ -277,7 +277,7 @@ class EvaluatedData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedModel:
-    """A model, a checkpoint, or a teacher of which only stored outputs are read.
+    """A model, a checkpoint, or a teacher whose stored outputs alone are read.
 
     Attributes:
         path: The directory, of the model or of the stored outputs; None for a teacher that custom parts create.
@@ -362,7 +362,7 @@ def _recorded_settings(path: Path) -> dict[str, object]:
     If there are none, or the manifest cannot be read or is invalid, return the result of `_student_of_transformers`.
     """
     try:
-        # The manifest of a saved model has `settings`; that of a checkpoint has `conditions` and, in its state, "own".
+        # The manifest of a saved model has `settings`; a checkpoint has `conditions` and, in its state, "own".
         content = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
         recorded = {**(content.get("settings") or content.get("conditions") or {})}
         recorded |= content.get("state", {}).get("own", {})

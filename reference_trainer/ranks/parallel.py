@@ -152,7 +152,7 @@ class _HostCopy:
         if self._event is not None:
             self._event.synchronize()
         counts: list[int] = self._copy.tolist()
-        self._copy[-len(REQUESTS) :] = 0  # the last actions in `SENT` are those of REQUESTS
+        self._copy[-len(REQUESTS) :] = 0  # the last actions in `SENT` are REQUESTS
         return counts
 
 

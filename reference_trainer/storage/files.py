@@ -184,7 +184,7 @@ def check_room(path: Path, bytes_needed: int) -> None:
 
 
 def _remove_if_empty(directories: list[Path]) -> None:
-    """Remove those of the directories that are empty."""
+    """Remove the directories that are empty."""
     for path in directories:
         with suppress(OSError):  # a remaining directory is harmless, and must not replace the error of the run
             path.rmdir()

@@ -40,7 +40,7 @@ class Beat:
 
     Attributes:
         pid: The process id.
-        born: The start time of the process, which differs from that of a later process with the same id.
+        born: The start time of the process, which a later process with the same id does not share.
         step: The last step taken.
         time: The time of the beat on the monotonic clock of the machine, in seconds.
     """

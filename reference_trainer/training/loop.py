@@ -137,7 +137,7 @@ class _Run:
         resume_position: Position to save if the next event fails; None if a resumed run could not continue from there,
             as during an update.
         saved_step: Last step with a checkpoint that was due; a checkpoint of only the best step does not count.
-        step_actions: Actions that hooks have returned since `_take_step` began, so without those of `on_step_begin`.
+        step_actions: Actions that hooks have returned since `_take_step` began, so without actions of `on_step_begin`.
     """
 
     def __init__(self, record: Record, callbacks: Callbacks, services: RunServices) -> None:

@@ -255,7 +255,7 @@ def falsify_end(bench: Bench, warmup: int, decay: int) -> None:
     assert first_lowest <= total, (
         f"with {total} steps, the smallest rate comes in step {first_lowest}, after the end ({excerpt(rates, total)})"
     )
-    # The smallest rate may be that of the last planned step, or of the next step. Some schedules refuse the next step.
+    # The smallest rate may be reached at the last planned step, or at the next one, which some schedules refuse.
     final = rates[min(total, len(rates) - 1)]
     assert near(final, lowest) or near(rates[total - 1], lowest), (
         f"with {total} steps, the smallest rate {lowest:.6g} comes in step {first_lowest}; the last is {final:.6g}"

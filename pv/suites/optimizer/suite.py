@@ -504,7 +504,7 @@ def falsify_restored_state(bench: Bench, before: int, seed: int, scale: float) -
 @given(**CASES)
 def falsify_foreach_and_fused(bench: Bench, seed: int, scale: float) -> None:
     start, steps = draw_steps(bench, seed, scale)
-    # The second parameter has no gradient in the first step, so its step count is lower than that of the first one.
+    # The second parameter has no gradient in the first step, so it has counted fewer steps than the first one.
     late: list[Sequence[Tensor | None]] = [[steps[0][0], None], *steps[1:]]
     for flag in bench.flags:
         off, on = (take_steps(bench.start(start, weight_decay=0.1, **{flag: value}), late) for value in (False, True))
