@@ -339,7 +339,7 @@ def _record_call(observer: Observer, name: str, arguments: dict[str, Any], out: 
     elif reduction == "batchmean":
         count = scores.shape[0]
     else:  # every element is scored, such as in a regression
-        count = torch.broadcast_shapes(scores.shape, target.shape).numel()
+        count = _broadcast_elements(scores, target)
     value = out.detach()
     event = {
         "function": name,
@@ -594,7 +594,7 @@ def _operands(name: str, arguments: dict[str, Any]) -> Event:
         if not arguments.get("log_target"):
             facts["lowest_target"] = target.detach().min()
     if name in REGRESSION and scores.shape != target.shape:
-        facts["broadcast"] = torch.broadcast_shapes(scores.shape, target.shape).numel()
+        facts["broadcast"] = _broadcast_elements(scores, target)
         # All pairs may be intended if the script keeps the elements, if both operands have the same number of axes, or
         # if the script adds an axis to the input.
         facts["pairs"] = (
@@ -605,6 +605,13 @@ def _operands(name: str, arguments: dict[str, Any]) -> Event:
     if name in CLASSES:
         facts["before_flattening"] = [_flattened_from(arguments["input"]), _flattened_from(target)]
     return facts
+
+
+def _broadcast_elements(first: Tensor, second: Tensor) -> int:
+    """Return the number of elements of two tensors broadcast to one shape."""
+    # `torch.broadcast_shapes` imports SymPy at its first call, which would slow down the script.
+    views = (torch.empty((), device="cpu").expand(tensor.shape) for tensor in (first, second))
+    return torch.broadcast_tensors(*views)[0].numel()
 
 
 def _flattened_from(tensor: Tensor) -> Optional[list[int]]:
