@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor, nn
 
 from . import checkpoints, frames, modes
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 MAX_COPIES = 8
 """Largest number of copies whose updates are recorded."""
+FAR = 16
+"""Number of rounding steps between an average and the weights from which on an update should change the average."""
 
 
 class Averages:
@@ -31,7 +34,7 @@ class Averages:
         self._copies: weakref.WeakKeyDictionary[nn.Module, list[int]] = weakref.WeakKeyDictionary()
         """For every copy: its number (0 before its first update), and its `_version` in the last `record_updates`."""
         self._samples: weakref.WeakKeyDictionary[nn.Module, Tensor] = weakref.WeakKeyDictionary()
-        """For every copy: a sample of its largest parameter after its last update."""
+        """For every copy: a sample of its largest parameter after its last update, in float64."""
         self._last = ""
         """The argument `now` of the last call of `record_updates`: "backward" or "step"."""
         self._restored: weakref.WeakKeyDictionary[nn.Module, bool] = weakref.WeakKeyDictionary()
@@ -68,6 +71,7 @@ class Averages:
                 state[1] = version
                 if twins := self._trained_twins(module):
                     state[0] = state[0] or self.observer.number()
+                    share, rounded = self._compare(module, twins[0]) if len(twins) == 1 else (None, None)
                     self.observer.add(
                         "average",
                         average=state[0],
@@ -77,7 +81,8 @@ class Averages:
                         until=now,
                         step=self.observer.steps,
                         restored=self._restored.get(module),
-                        share=self._share(module, twins[0]) if len(twins) == 1 else None,
+                        share=share,
+                        rounded=rounded,
                     )
         self._last = now
 
@@ -92,23 +97,59 @@ class Averages:
             if state.is_trained and model is not module and [p.shape for p in model.parameters()] == shapes
         ]
 
-    def _share(self, average: nn.Module, model: nn.Module) -> Late | None:
-        """Return the share of the model's weights in an update of their average, such as 0.01 for a decay of 0.99.
+    def _compare(self, average: nn.Module, model: nn.Module) -> tuple[Late | None, Late | None]:
+        """Compare an update of an average with the weights of the model, on a sample of the largest parameter.
 
-        In the trace, the share is null if the average equals the weights, or if the average before the update did.
-        Return None for the first update, and if the average is on another device.
+        Returns:
+            The share of the weights in the update, such as 0.01 for a decay of 0.99. In the trace, the share is null if
+            the average equals the weights, or if the average before the update did. And for an average in half
+            precision the result of `_rounded`, else None. Both are None for the first update, and if the average is on
+            another device.
         """
-        weights = [max(module.parameters(), key=Tensor.numel) for module in (average, model)]
-        if weights[0].device != weights[1].device:
-            return None
-        now, target = (self.observer.sample(parameter).detach().double() for parameter in weights)
+        parameter, weights = (max(module.parameters(), key=Tensor.numel) for module in (average, model))
+        if parameter.device != weights.device:
+            return None, None
+        now, target = (self.observer.sample(tensor).detach() for tensor in (parameter, weights))
+        rounded_target, now, target = target.to(now.dtype).double(), now.double(), target.double()
         before, self._samples[average] = self._samples.get(average), now.clone()
         if before is None:
-            return None
+            return None, None
         # The share s is the least-squares solution of now - before = s * (target - before).
         moved, distance = (now - before) @ (target - before), (target - before).square().sum()
         is_copy = (now == target).all()
-        return Late([moved, distance, is_copy], lambda a, b, same: a[0] / b[0] if b[0] and not same[0] else None)
+        share = Late([moved, distance, is_copy], lambda a, b, same: a[0] / b[0] if b[0] and not same[0] else None)
+        if parameter.dtype not in (torch.bfloat16, torch.float16):
+            return share, None
+        return share, _rounded(before, now, rounded_target, torch.finfo(parameter.dtype).eps)
+
+
+def _rounded(before: Tensor, now: Tensor, target: Tensor, eps: float) -> Late:
+    """Return how an update of an average in half precision was rounded.
+
+    In the trace, this is a list of four numbers:
+
+    1. the elements that were at least `FAR` rounding steps from the weights;
+    2. those of them that the update did not change;
+    3. the elements that changed, and kept more than half of their distance from the weights;
+    4. the probability that a changed element was farther from the weights, in rounding steps, than an unchanged one;
+       null if no element changed or none differs from the weights. If an update is rounded to the nearest number, only
+       the farthest elements change, so the probability is 1. It is lower if the average is rounded at random, or is the
+       rounded copy of an average in float32.
+
+    Args:
+        before: The average before the update, as float64 [n]; `now` and `target` too.
+        now: The average after the update.
+        target: The weights, rounded to the precision of the average.
+        eps: The rounding step at 1.
+    """
+    step = eps * torch.exp2(before.abs().clamp_min(torch.finfo(torch.float32).tiny).log2().floor())
+    steps = (target - before).abs() / step
+    is_far, is_changed = steps >= FAR, now != before
+    is_kept = is_changed & ((target - now).abs() > (target - before).abs() / 2)
+    pairs = is_changed.double()[:, None] * (~is_changed & (steps > 0)).double()[None]
+    ordered = (pairs * (steps[:, None] >= steps[None])).sum()
+    tensors = [is_far.sum(), (is_far & ~is_changed).sum(), is_kept.sum(), ordered, pairs.sum()]
+    return Late(tensors, lambda *sums: [*(s[0] for s in sums[:3]), sums[3][0] / sums[4][0] if sums[4][0] else None])
 
 
 def _version(module: nn.Module) -> int:

@@ -577,6 +577,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
     ),
     "TR-AVG-004": (("contrastive_momentum", "k.mul_(0.9).add_(p, alpha=0.1)", "k.mul_(0.1).add_(p, alpha=0.9)"),),
+    "TR-AVG-005": (("rounded_average", "s.copy_(a)", "s.lerp_(p.bfloat16(), 0.01)"),),
     "TR-AVG-003": (
         ("average_of_a_copy", "    for a, b in zip(copied.buffers(), model.buffers()):\n        a.copy_(b)\n", ""),
         (

@@ -37,6 +37,19 @@ def falsify_averages_keep_the_past(subject: ModuleType, plan: Plan, share: float
     attack(subject, "TR-AVG-004", plan, swap)
 
 
+@given(plans(), st.floats(0.41, 1.0), st.floats(0.991, 1.0))
+def falsify_averages_are_not_rounded_away(subject: ModuleType, plan: Plan, stuck: float, order: float) -> None:
+    """Leave a large part of the elements unchanged, and change only the farthest ones."""
+
+    def round_away(events: Events) -> None:
+        # The claim needs at least 20 updates.
+        events += [dict(event) for event in of_kind(events, "average") for _ in range(20)]
+        for event in of_kind(events, "average"):
+            event["rounded"] = [100, 100 * stuck, 20, order]
+
+    attack(subject, "TR-AVG-005", plan, round_away)
+
+
 @given(plans())
 def falsify_averages_copy_statistics(subject: ModuleType, plan: Plan) -> None:
     """Leave the normalization layers of the average with their initial statistics."""

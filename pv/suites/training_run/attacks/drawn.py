@@ -239,7 +239,9 @@ class _Run:
         step = self.step
         if step == 3:
             self.events.extend(_probes())
-        self.add("average", average=5, kind="Net", since="step", until="backward", step=step, share=0.01)
+        rounded = [100, 60, 90, 0.9]  # as for the rounded copy of an average in float32
+        values = {"share": 0.01, "rounded": rounded}
+        self.add("average", average=5, kind="Net", since="step", until="backward", step=step, **values)
         self.add("schedule", scheduler=3, explicit=False, epoch=step, at="t.py:8")
         numbers = {"loss": f"{window_loss(step):.5f}", "norm": f"{2.0 + step / 7:.5f}"}
         self.add("report", by="add_scalar", at="t.py:8", key=8, numbers=numbers)

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from itertools import pairwise
+from statistics import median
 
 from pv.suites.training_run.claim import Record, claim
 from pv.suites.training_run.run import Event, Process, Run
@@ -96,6 +97,41 @@ def averages_keep_the_past(run: Run, record: Record) -> None:
                     f"new weights and keeps {1 - shares[0]:.2g} of the average, which nearly copies the weights",
                     "average.mul_(decay).add_(weights, alpha=1 - decay), with a decay such as 0.99",
                 )
+
+
+@claim("TR-AVG-005", "no average of weights in half precision was far from the weights in 20 updates")
+def averages_are_not_rounded_away(run: Run, record: Record) -> None:
+    """Updates of an average in half precision are rounded away: most elements far from the weights never change.
+
+    With a decay of 0.999, an update changes an element by 0.1 % of its distance from the weights: less than half a
+    rounding step of bfloat16, unless the distance is very large. An average is judged by the updates before which at
+    least 25 of about 256 sampled elements are 16 or more rounding steps from the weights. The claim is refuted if at
+    least 40 % of these elements stay unchanged in at least 20 updates and in most of them, and if the elements that
+    change are the farthest ones, as only rounding to the nearest number does. So averages that are rounded at random,
+    and rounded copies of an average in float32, are not affected.
+    """
+    for process in run.processes:
+        by_average: dict[int, list[Event]] = defaultdict(list)
+        for event in process.of("average"):
+            if event.get("rounded") and event["rounded"][0] >= 25:
+                by_average[event["average"]].append(event)
+        for events in by_average.values():
+            if len(events) < 20:
+                continue
+            record.tried += len(events)
+            lost = [event["rounded"] for event in events if event["rounded"][1] >= 0.4 * event["rounded"][0]]
+            orders = [order for _, _, changed, order in lost if order is not None and changed >= 5]
+            if len(lost) < 20 or 2 * len(lost) < len(events) or len(orders) < 20 or median(orders) < 0.99:
+                continue
+            share = sum(stuck for _, stuck, *_ in lost) / sum(far for far, *_ in lost)
+            steps = [window for windows in process.windows.values() for window in windows]
+            record.falsify(
+                next((window.at for window in steps if window.n > events[0]["n"]), "?"),
+                f"in {len(lost)} updates of an average of {events[0]['kind']} in half precision, {share:.0%} of the "
+                "elements that differ from the weights by 16 or more rounding steps do not change: the updates are "
+                "rounded away",
+                "keep the average in float32, and convert a copy of it for the evaluation",
+            )
 
 
 @claim("TR-AVG-003", "no copy of a trained model with batch normalization was evaluated after it was updated")
