@@ -60,8 +60,8 @@ def falsify_callbacks_are_called_by_priority(subject: Any, priorities: list[int]
     for callback, priority in zip([*first, late], every, strict=True):
         callback.priority = priority
     registered = Callbacks(first)
-    run(subject, Script(1, 1, None, ((),)), registered, parts())
-    for place, event in enumerate(name for name in HOOKS if name not in ("on_log", "on_evaluate", "on_save")):
+    run(subject, Script(1, 1, None, ((),), every=(1, 1, 1)), registered, parts())
+    for place, event in enumerate(HOOKS):
         # on_train_begin and on_epoch_begin are the first two hooks; the late callback is called from the third on.
         present = every if place > 1 else priorities
         expected = sorted(range(len(present)), key=lambda number: (-present[number], number))
@@ -222,8 +222,8 @@ CHANGING = 1
 
 @given(script=SCRIPTS)
 def falsify_a_hook_changes_its_own_context_only(subject: Any, script: Script) -> None:
-    script = replace(script, answers=((),) * 3, every=(1, 1, 1))
     """Compare what other callbacks, an observer and the caller receive with a run in which no hook changes anything."""
+    script = replace(script, answers=((),) * 3, every=(1, 1, 1))
     undisturbed, disturbed = (_received_values(subject, script, changes) for changes in (False, True))
     for expected, actual in zip(undisturbed, disturbed, strict=True):
         assert_equal(f"after callback {CHANGING} changed its own context", actual, expected)
