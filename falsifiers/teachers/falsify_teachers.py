@@ -554,6 +554,8 @@ PLACES: dict[str, tuple[dict[str, str], Path | None, Path | None, str]] = {
     "a setting": ({"XDG_CACHE_HOME": "/xdg"}, HOME, Path("/named"), "/named"),
     "XDG_CACHE_HOME": ({"XDG_CACHE_HOME": "/xdg"}, HOME, None, "/xdg/reference_trainer"),
     "a home": ({}, HOME, None, "/home/u/.cache/reference_trainer"),
+    "an empty variable": ({"XDG_CACHE_HOME": ""}, HOME, None, "/home/u/.cache/reference_trainer"),
+    "a relative variable": ({"XDG_CACHE_HOME": "cache"}, HOME, None, "/home/u/.cache/reference_trainer"),
     "no home": ({}, NO_HOME, None, "--teacher-cache"),
 }
 """Variables, home directory, `teacher_cache`, and the path of the cache or the flag in the error message."""
