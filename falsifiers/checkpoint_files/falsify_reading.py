@@ -244,6 +244,7 @@ def _exportable(**state: Any) -> Iterator[tuple[Path, dict[int, Decoder]]]:
 
 @given(selector=st.sampled_from([1, 12, "latest", "best"]), inside=st.booleans())
 @example(selector="best", inside=True)
+@example(selector="latest", inside=True)
 def falsify_checkpoint_is_exported_as_a_teacher(subject: Any, selector: Any, inside: bool) -> None:
     step = {"latest": 12, "best": 1}.get(selector, selector)
     with _exportable() as (directory, students):

@@ -62,6 +62,7 @@ def passed(model: Any, tokens: Tensor) -> dict[str, Tensor]:
 
 
 @given(shapes=st.lists(st.tuples(st.integers(1, 3), st.integers(2, 9)), min_size=1, max_size=3))
+@example(shapes=[(2, 5), (3, 9), (1, 2)])
 def falsify_compiled_layers_compute_the_same(subject: Any, shapes: list[tuple[int, int]]) -> None:
     torch.compiler.reset()
     plain, compiled = (subject.load_model(directory(), dtype="auto") for _ in range(2))
