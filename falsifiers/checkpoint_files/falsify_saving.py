@@ -118,19 +118,17 @@ def falsify_files_are_synced_before_the_rename(subject: Any) -> None:
     assert_equal("calls of os.fsync in a save to the default disk", calls.count(os.fsync), 4)
 
 
-@given(
-    at=st.integers(1, len(ORDER)),
-    number=st.sampled_from([errno.ENOSPC, errno.EIO]),
-    older=st.integers(0, 2),
-    damaged=st.booleans(),
-)
-@example(at=1, number=errno.ENOSPC, older=2, damaged=False)
-@example(at=len(ORDER), number=errno.EIO, older=2, damaged=False)
-def falsify_failed_save_keeps_the_older_ones(subject: Any, at: int, number: int, older: int, damaged: bool) -> None:
-    """Fail operation `at` of a save. The last one follows the rename, so the new checkpoint is then complete too.
+@given(number=st.sampled_from([errno.ENOSPC, errno.EIO]), older=st.integers(0, 2), damaged=st.booleans())
+@example(number=errno.ENOSPC, older=2, damaged=False)
+@example(number=errno.EIO, older=1, damaged=True)
+def falsify_failed_save_keeps_the_older_ones(subject: Any, number: int, older: int, damaged: bool) -> None:
+    """Fail each operation of a save; damaged: whether the newest of the `older` checkpoints is damaged before it."""
+    for at in range(1, len(ORDER) + 1):
+        _assert_failed_save(subject, at, number, older, damaged)
 
-    damaged: whether the newest of the `older` checkpoints is damaged before the save.
-    """
+
+def _assert_failed_save(subject: Any, at: int, number: int, older: int, damaged: bool) -> None:
+    """Fail operation `at` of a save. The last one follows the rename, so the new checkpoint is then complete too."""
 
     def fail(count: int) -> None:
         if count == at:
