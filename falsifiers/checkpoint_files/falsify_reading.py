@@ -23,6 +23,7 @@ from torch import nn
 
 from falsifiers.checkpoint_files.saved import RANK, RUN, assert_same, contents, edited, manifest, names, place, tensors
 from falsifiers.support.assertions import assert_equal
+from falsifiers.support.interruptions import before_operations
 from falsifiers.support.oracles import assert_refused
 from falsifiers.support.runs import flip
 from reference_trainer.errors import CheckpointError, OutputError
@@ -181,6 +182,12 @@ def falsify_every_checkpoint_is_listed_and_verified(
         for entry, line in zip(entries, subject.table(entries), strict=True):
             _assert_entry(entry, damage.get(entry.step), directory)
             _assert_line(entry, line, best)
+        removed = directory / checkpoint_name(RUN, 9)
+        if 9 not in damage:  # remove it before the second operation on its files, as a run does that keeps few
+            with before_operations(removed, lambda count: shutil.rmtree(removed) if count == 2 else None):
+                entries = subject.list_checkpoints(directory)
+            steps = [entry.step for entry in entries if entry.run_id == RUN]
+            assert_equal("steps in the list, where step 9 is removed meanwhile", steps, [10, 100])
 
 
 def _assert_entry(entry: Any, kind: str | None, directory: Path) -> None:
