@@ -186,9 +186,7 @@ RISING = {"feature_weight": 0.0, "feature_weight_end": 2.0, "anneal": "linear"}
 def falsify_a_projection_is_made_trained_and_not_exported(
     subject: Any, seed: int, distance: str, dtype: str, weight: dict[str, Any]
 ) -> None:
-    """Distill twice with one setting `seed` and different states of the global generator of torch, and prepare a third
-    run with another seed.
-    """
+    """Distill twice with one seed and other states of the global generator, and prepare a run with another seed."""
     initial_projections, clip = [], 1e-3
     with scratch() as root:
         for process_seed, run_seed in ((1, seed), (2, seed), (2, seed + 1)):

@@ -329,8 +329,8 @@ class CheckpointEntry:
 def verify_checkpoints(directory: Path) -> list[CheckpointEntry]:
     """Return the checkpoints of every run in `directory`, by run and step, after a check of all files.
 
-    A directory without a manifest is listed, with the missing manifest as its fault. Links are left out, and checkpoints
-    that a run removes during the check. Raise `CheckpointError` if `directory` cannot be read.
+    A directory without a manifest is listed, with the missing manifest as its fault. Links, and checkpoints that a run
+    removes during the check, are left out. Raise `CheckpointError` if `directory` cannot be read.
     """
     try:
         directories = [entry for entry in directory.iterdir() if entry.is_dir() and not entry.is_symlink()]
