@@ -189,6 +189,11 @@ def falsify_adapter_of_peft_has_its_closed_form(
         new, other = added(), added(seed=seed + 1)
         assert torch.equal(torch.get_rng_state(), state), f"{case}: the generator of the process has moved"
         weights = new.state_dict()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(torch.initial_seed() + 1)
+            again = added().state_dict()
+        changed = [name for name, tensor in again.items() if not tensor.equal(weights[name])]
+        assert not changed, f"{case}: with another generator of the process, seed {seed} draws another {changed[:1]}"
         adapted = {name.removeprefix("model.base_model.model.").partition(".lora_")[0] for name in weights}
         assert_equal(f"{case}: adapted modules", sorted(adapted), sorted(TARGETS[targets]))
         distance = float((_logits(new) - before).abs().max())

@@ -125,6 +125,9 @@ INVALID = [
 def falsify_invalid_documents_are_refused(subject: Any) -> None:
     for case, arguments, words in INVALID:
         assert_refused(case, lambda arguments=arguments: subject.Document(*arguments()), *words)
+    for dtype in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
+        tokens = subject.pad_documents([subject.Document(torch.tensor([1, 2], dtype=dtype))], padding_id=0).tokens
+        assert_equal(f"the row of a document of {dtype}", tokens.tolist(), [[1, 2]])
 
 
 Row = tuple[Tensor, Tensor | None, int | None, Tensor | None]

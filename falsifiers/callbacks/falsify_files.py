@@ -65,8 +65,8 @@ FILES: dict[str, tuple[str, list[str]]] = {
     "no TOML": ("[[callbacks]\n", ["invalid TOML", "line 1"]),
     "a misspelt key": ("callback = []\n", ["unknown key 'callback'", "did you mean 'callbacks'?"]),
     "no list": ("[callbacks]\n", ["not a list"]),
-    "an unknown key": (entry("Mine", "colour = {}\n"), ["callback 2: unknown key 'colour'", "use and arguments"]),
-    "no use": ("[[callbacks]]\narguments = {}\n", ["callback 2", "None", "MODULE:CLASS"]),
+    "an unknown key": (entry("Mine", "colour = {}\n"), ["unknown key 'colour'", "use and arguments"]),
+    "no use": ("[[callbacks]]\narguments = {}\n", ["None", "MODULE:CLASS"]),
     "no class": (f'[[callbacks]]\nuse = "{HERE}"\n', [HERE, "MODULE:CLASS"]),
     "an unknown module": ('[[callbacks]]\nuse = "no_such_module:Mine"\n', ["no_such_module", "PYTHONPATH"]),
     "a class of a notebook": (
@@ -90,8 +90,10 @@ def falsify_unusable_files_are_refused(subject: Any) -> None:
     for kind, (text, words) in FILES.items():
         with scratch() as root:
             path = root / "callbacks.toml"
-            path.write_text(entry("Mine") * text.startswith("[[callbacks]]\n") + text)
-            assert_refused(kind, partial(subject.load_callbacks, path), str(path), *words, kind=SettingError)
+            is_second = text.startswith("[[callbacks]]\n")
+            path.write_text(entry("Mine") * is_second + text)
+            words = [str(path), *["callback 2"] * is_second, *words]
+            assert_refused(kind, partial(subject.load_callbacks, path), *words, kind=SettingError)
 
 
 def falsify_what_is_no_file_is_refused(subject: Any) -> None:
@@ -106,18 +108,27 @@ def falsify_what_is_no_file_is_refused(subject: Any) -> None:
 
 
 @given(
-    nested=st.booleans(), use=st.sampled_from(["Refusing", "Watching", "Misspelt", "Other"]), length=st.integers(4, 12)
+    nested=st.booleans(),
+    use=st.sampled_from(["Refusing", "Watching", "Misspelt", "Other"]),
+    length=st.integers(4, 12),
+    end=st.sampled_from(["", "\\x9z7", "\n'x9z7", "éx9z7"]),
 )
-def falsify_no_message_holds_an_argument(subject: Any, nested: bool, use: str, length: int) -> None:
-    """length: the length of the argument; shorter texts are words, such as a mode."""
-    secret = "s3cr3t-t0ken"[:length]
+@example(nested=False, use="Refusing", length=12, end="")
+@example(nested=True, use="Refusing", length=5, end="\\x9z7")
+def falsify_no_message_holds_an_argument(subject: Any, nested: bool, use: str, length: int, end: str) -> None:
+    """Load a callback with an argument, and with the first four characters of this argument as another one.
+
+    length: the length of the argument without `end`; texts of less than four characters are words, such as a mode.
+    end: an end of the argument, which `repr` or JSON escapes.
+    """
+    secret = "s3cr3t-t0ken"[:length] + end
     with scratch() as root:
-        path = written(root, (use, {"key": {"inner": [secret]} if nested else secret}))
+        path = written(root, (use, {"start": secret[:4], "key": {"inner": [secret]} if nested else secret}))
         try:
             subject.load_callbacks(path)
         except SettingError as error:
             shown = f"{error} {error.__cause__} {'' if error.__suppress_context__ else error.__context__}"
-            assert secret not in shown, f"the refusal of {use} holds the argument: {shown}"
+            assert secret[-4:] not in shown, f"the refusal of {use} holds the end of the argument {secret!r}: {shown}"
         else:
             raise AssertionError(f"{use} is accepted with an argument that it does not have")
 

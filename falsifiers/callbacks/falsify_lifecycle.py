@@ -60,8 +60,8 @@ def falsify_callbacks_are_called_by_priority(subject: Any, priorities: list[int]
     for callback, priority in zip([*first, late], every, strict=True):
         callback.priority = priority
     registered = Callbacks(first)
-    run(subject, Script(1, 1, None, ((),)), registered, parts())
-    for place, event in enumerate(name for name in HOOKS if name not in ("on_log", "on_evaluate", "on_save")):
+    run(subject, Script(1, 1, None, ((),), every=(1, 1, 1)), registered, parts())
+    for place, event in enumerate(HOOKS):
         # on_train_begin and on_epoch_begin are the first two hooks; the late callback is called from the third on.
         present = every if place > 1 else priorities
         expected = sorted(range(len(present)), key=lambda number: (-present[number], number))
@@ -92,7 +92,9 @@ SCRIPTS = scripts(st.none(), fewest=1)
 Act = Callable[[int, str, Any], Any]
 
 
-def _exception_of(subject: Any, script: Script, act: Act, arguments: dict[str, Any] | None = None) -> BaseException:
+def _exception_of(
+    case: str, subject: Any, script: Script, act: Act, arguments: dict[str, Any] | None = None
+) -> BaseException:
     """Return the exception that a run raises whose callbacks call `act`; an AssertionError of `act` is not caught."""
     try:
         run(subject, script, recording_callbacks(len(script.answers), act), arguments or parts())
@@ -100,7 +102,7 @@ def _exception_of(subject: Any, script: Script, act: Act, arguments: dict[str, A
         raise
     except BaseException as error:
         return error
-    raise AssertionError("the run raised no exception; expected the one that a callback or a part raised")
+    raise AssertionError(f"{case}; the run raised no exception")
 
 
 def _assert_steps_noted(error: BaseException, script: Script, step: int) -> None:
@@ -132,16 +134,25 @@ def _assert_failed_at(
 
 @given(script=scripts(ANSWERS, fewest=1), place=PLACES, fault=FAULTS)
 def falsify_exception_in_a_hook(subject: Any, script: Script, place: int, fault: type[BaseException]) -> None:
-    planned, cause = oracle.lifecycle(script).calls, fault("raised on purpose")
-    raising_at = place % len(planned)
-    raising = planned[raising_at]
+    """Raise in one call of every hook that the script reaches, `place` among the calls of this hook."""
+    script = replace(script, every=(1, 1, 1))
+    planned = oracle.lifecycle(script).calls
+    for hook in HOOKS:
+        if calls := [number for number, call in enumerate(planned) if call.event == hook]:
+            _assert_exception_ends_the_run(subject, script, planned, calls[place % len(calls)], fault)
+
+
+def _assert_exception_ends_the_run(
+    subject: Any, script: Script, planned: list[Call], raising_at: int, fault: type[BaseException]
+) -> None:
+    raising, cause = planned[raising_at], fault("raised on purpose")
 
     def before(call: int) -> None:
         if call == raising_at:
             raise cause
 
     recorder = Recorder(script, before)
-    error = _exception_of(subject, script, recorder.act)
+    error = _exception_of(f"{raising} raised {cause!r}", subject, script, recorder.act)
     # An exception in on_train_end skips no call; any other one skips all but on_train_end.
     expected = planned[: -len(script.answers)] if raising.event == "on_train_end" else planned[: raising_at + 1]
     _assert_failed_at(recorder, expected, raising, error, cause)
@@ -173,7 +184,7 @@ def falsify_exception_in_a_step(
     cause, recorder = fault("raised on purpose"), Recorder(script)
     arguments = parts() | {"optimizer": torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)}
     arguments[name] = Raising(arguments.get(name, lambda *arguments: {}), method, step, cause)
-    error = _exception_of(subject, script, recorder.act, arguments)
+    error = _exception_of(f"{part} raised {cause!r} in step {step}", subject, script, recorder.act, arguments)
     # The run stops before the hook that would be called next if the part returned.
     planned = oracle.lifecycle(script).calls
     place = next(n for n, call in enumerate(planned) if (call.event, call.step) == (event, step))
@@ -203,7 +214,7 @@ def falsify_exceptions_in_on_train_end(
         if event == "on_epoch_end" and callback == 0 and cause is not None:
             raise cause
 
-    error = _exception_of(subject, script, act)
+    error = _exception_of(f"on_train_end of callbacks {sorted(ends)} raised", subject, script, act)
     called = [call.callback for call in recorder.calls if call.event == "on_train_end"]
     case = f"on_train_end of callbacks {sorted(ends)} raised: callbacks whose on_train_end was called"
     assert_equal(case, called, list(range(len(script.answers))))
@@ -222,8 +233,8 @@ CHANGING = 1
 
 @given(script=SCRIPTS)
 def falsify_a_hook_changes_its_own_context_only(subject: Any, script: Script) -> None:
-    script = replace(script, answers=((),) * 3, every=(1, 1, 1))
     """Compare what other callbacks, an observer and the caller receive with a run in which no hook changes anything."""
+    script = replace(script, answers=((),) * 3, every=(1, 1, 1))
     undisturbed, disturbed = (_received_values(subject, script, changes) for changes in (False, True))
     for expected, actual in zip(undisturbed, disturbed, strict=True):
         assert_equal(f"after callback {CHANGING} changed its own context", actual, expected)
@@ -276,19 +287,25 @@ def _change_in_place(value: Any) -> None:
 NO_ACTIONS = [True, False, 0, 1, "stop", "STOP", 2.0, ()]
 
 
-@given(script=SCRIPTS, place=PLACES, answer=st.sampled_from([*NO_ACTIONS, *Action]))
-def falsify_invalid_answers_are_refused(subject: Any, script: Script, place: int, answer: Any) -> None:
-    """Return a wrong value from any hook, or an action from on_save: the checkpoint is already written without it."""
-    script = replace(script, every=(*script.every[:2], 1)) if isinstance(answer, Action) else script
+@given(script=SCRIPTS, place=PLACES, answer=st.sampled_from(NO_ACTIONS), action=st.sampled_from(list(Action)))
+def falsify_invalid_answers_are_refused(subject: Any, script: Script, place: int, answer: Any, action: Action) -> None:
+    """Return a wrong value from every hook, and an action from on_save: the checkpoint is written without it."""
+    script = replace(script, every=(1, 1, 1))
     calls = [call for call in oracle.lifecycle(script).calls if call.event != "on_train_end"]
-    refusing = [call for call in calls if call.event == "on_save" or not isinstance(answer, Action)]
-    invalid, recorder = refusing[place % len(refusing)], Recorder(script)
+    for hook in HOOKS[:-1]:
+        of_hook = [call for call in calls if call.event == hook]
+        for value in (answer, action) if hook == "on_save" else (answer,):
+            _assert_answer_is_refused(subject, script, calls, of_hook[place % len(of_hook)], value)
+
+
+def _assert_answer_is_refused(subject: Any, script: Script, calls: list[Call], invalid: Call, answer: Any) -> None:
+    recorder = Recorder(script)
 
     def act(callback: int, event: str, context: Any) -> Any:
         recorder.act(callback, event, context)
         return answer if recorder.calls[-1] == invalid else None
 
-    error = _exception_of(subject, script, act)
+    error = _exception_of(f"{invalid} returned {answer!r}", subject, script, act)
     expected = "expected None" if invalid.event in SILENT else "expected Action.CONTINUE"
     words = (f"Recorder.{invalid.event}", repr(answer), expected)
     assert isinstance(error, CallbackError) and all(word in str(error) for word in words), (

@@ -21,8 +21,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import nn
 
-from falsifiers.checkpoint_files.saved import RANK, RUN, assert_same, edited, manifest, names, place, tensors
+from falsifiers.checkpoint_files.saved import RANK, RUN, assert_same, contents, edited, manifest, names, place, tensors
 from falsifiers.support.assertions import assert_equal
+from falsifiers.support.interruptions import before_operations
 from falsifiers.support.oracles import assert_refused
 from falsifiers.support.runs import flip
 from reference_trainer.errors import CheckpointError, OutputError
@@ -115,7 +116,7 @@ def falsify_damaged_checkpoint_is_refused(subject: Any, kind: str) -> None:
         for undamaged in (path, directory / f"{RUN}-latest"):
             assert_same(f"{undamaged.name}, undamaged", subject.read_checkpoint(undamaged).tensors, tensors(2))
         DAMAGES[kind](path)
-        assert_refused(kind, lambda: subject.read_checkpoint(path), str(path))
+        assert_refused(kind, lambda: subject.read_checkpoint(path), str(path), kind=CheckpointError)
         assert "executed" not in names(directory), f"with {kind}, unpickling executed code"
 
 
@@ -127,7 +128,8 @@ def falsify_directory_without_manifest_is_no_checkpoint(subject: Any) -> None:
         latest = subject.find_checkpoint(directory, RUN, "latest").name
         assert_equal("the latest", latest, checkpoint_name(RUN, 1))
         file = directory / checkpoint_name(RUN, 8)
-        assert_refused("saved_steps of a file", lambda: subject.saved_steps(file, RUN), str(file))
+        refused = partial(subject.saved_steps, file, RUN)
+        assert_refused("saved_steps of a file", refused, str(file), kind=CheckpointError)
         assert_equal("steps of a directory that does not exist", subject.saved_steps(directory / "absent", RUN), [])
 
 
@@ -166,9 +168,10 @@ def falsify_every_checkpoint_is_listed_and_verified(
             # The listed time of a checkpoint comes from its manifest.
             os.utime(directory / checkpoint_name(RUN, step) / MANIFEST, (1e9 + step, 1e9 + step))
         save_checkpoint(directory, manifest(7, run=OTHER), tensors(7))
-        # Neither a directory that a rewind made, nor a file with the name of a checkpoint is listed.
+        # Neither a directory that a rewind made, nor a file or a link with the name of a checkpoint is listed.
         (directory / f"{RUN}-rewound-1").mkdir()
         (directory / "file-step3").touch()
+        (directory / "link-step3").symlink_to(checkpoint_name(RUN, 9))
         for step, kind in sorted(damage.items()):
             FAULTS[kind][0](directory / checkpoint_name(RUN, step))
         entries = subject.list_checkpoints(directory if inside else directory.parent)
@@ -179,6 +182,12 @@ def falsify_every_checkpoint_is_listed_and_verified(
         for entry, line in zip(entries, subject.table(entries), strict=True):
             _assert_entry(entry, damage.get(entry.step), directory)
             _assert_line(entry, line, best)
+        removed = directory / checkpoint_name(RUN, 9)
+        if 9 not in damage:  # remove it before the second operation on its files, as a run does that keeps few
+            with before_operations(removed, lambda count: shutil.rmtree(removed) if count == 2 else None):
+                entries = subject.list_checkpoints(directory)
+            steps = [entry.step for entry in entries if entry.run_id == RUN]
+            assert_equal("steps in the list, where step 9 is removed meanwhile", steps, [10, 100])
 
 
 def _assert_entry(entry: Any, kind: str | None, directory: Path) -> None:
@@ -240,16 +249,13 @@ def _exportable(**state: Any) -> Iterator[tuple[Path, dict[int, Decoder]]]:
         yield directory, students
 
 
-def _contents(directory: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
-
-
 @given(selector=st.sampled_from([1, 12, "latest", "best"]), inside=st.booleans())
 @example(selector="best", inside=True)
+@example(selector="latest", inside=True)
 def falsify_checkpoint_is_exported_as_a_teacher(subject: Any, selector: Any, inside: bool) -> None:
     step = {"latest": 12, "best": 1}.get(selector, selector)
     with _exportable() as (directory, students):
-        before, out = _contents(directory), directory.parent / "model"
+        before, out = contents(directory), directory.parent / "model"
         export = partial(
             subject.export_checkpoint, Path(os.path.relpath(directory if inside else directory.parent)), selector, out
         )
@@ -263,8 +269,10 @@ def falsify_checkpoint_is_exported_as_a_teacher(subject: Any, selector: Any, ins
         assert_equal("the manifest of the export", {key: content.get(key) for key in expected}, expected)
         source = Path(content["checkpoint"])
         assert source.is_absolute() and source.samefile(directory / f"{STUDENT}-step{step}"), f"path of step: {source}"
-        assert _contents(directory) == before, "the export changed a file of the checkpoints"
+        assert contents(directory) == before, "the export changed a file of the checkpoints"
+        model = contents(out)
         assert_refused("an export over a model", export, str(out), kind=OutputError)
+        assert contents(out) == model, "a refused export over a model changed a file of the model"
 
 
 UNFIT: dict[str, tuple[dict[str, Any], Damage, str]] = {

@@ -5,6 +5,7 @@ import itertools
 import os
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,17 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from falsifiers.checkpoint_files.saved import RANK, RUN, assert_same, assert_whole, manifest, names, place, tensors
+from falsifiers.checkpoint_files.saved import (
+    RANK,
+    RUN,
+    assert_same,
+    assert_whole,
+    contents,
+    manifest,
+    names,
+    place,
+    tensors,
+)
 from falsifiers.support.assertions import assert_equal, refusal
 from falsifiers.support.interruptions import ended_before
 from falsifiers.support.oracles import assert_refused
@@ -38,10 +49,12 @@ def falsify_checkpoint_is_read_as_it_was_saved(subject: Any, kinds: list[Any], s
     # safetensors refuses tensors that share memory, so the trainer must copy them.
     state |= {f"{name}.shared": value for name, value in state.items()}
     with place() as directory:
-        path = subject.save_checkpoint(directory, manifest(3, best=3), state)
+        # No field has its default: one file of two ranks is what DDP saves.
+        saved = manifest(3, best=3).model_copy(update={"world_size": 2, "strategy": "ddp"})
+        path = subject.save_checkpoint(directory, saved, state)
         read = read_checkpoint(path)
         assert_same("saved and read", read.tensors, state)
-        actual, expected = (m.model_dump(exclude={"files", "sha256"}) for m in (read.manifest, manifest(3, best=3)))
+        actual, expected = (m.model_dump(exclude={"files", "sha256"}) for m in (read.manifest, saved))
         assert_equal("the manifest", actual, expected)
         assert_equal("files", names(path), [MANIFEST, RANK])
 
@@ -95,22 +108,27 @@ def falsify_files_are_synced_before_the_rename(subject: Any) -> None:
     with place(1) as directory:
         disk = Recorder(directory / checkpoint_name(RUN, 2))
         subject.save_checkpoint(directory, manifest(2), tensors(2), disk=disk)
+        calls = list[object]()
+        sys.setprofile(lambda frame, event, called: calls.append(called) if event == "c_call" else None)
+        try:
+            subject.save_checkpoint(directory, manifest(3), tensors(3))
+        finally:
+            sys.setprofile(None)
     assert_equal("operations, and whether the checkpoint is in place", disk.log, ORDER)
+    assert_equal("calls of os.fsync in a save to the default disk", calls.count(os.fsync), 4)
 
 
-@given(
-    at=st.integers(1, len(ORDER)),
-    number=st.sampled_from([errno.ENOSPC, errno.EIO]),
-    older=st.integers(0, 2),
-    damaged=st.booleans(),
-)
-@example(at=1, number=errno.ENOSPC, older=2, damaged=False)
-@example(at=len(ORDER), number=errno.EIO, older=2, damaged=False)
-def falsify_failed_save_keeps_the_older_ones(subject: Any, at: int, number: int, older: int, damaged: bool) -> None:
-    """Fail operation `at` of a save. The last one follows the rename, so the new checkpoint is then complete too.
+@given(number=st.sampled_from([errno.ENOSPC, errno.EIO]), older=st.integers(0, 2), damaged=st.booleans())
+@example(number=errno.ENOSPC, older=2, damaged=False)
+@example(number=errno.EIO, older=1, damaged=True)
+def falsify_failed_save_keeps_the_older_ones(subject: Any, number: int, older: int, damaged: bool) -> None:
+    """Fail each operation of a save; damaged: whether the newest of the `older` checkpoints is damaged before it."""
+    for at in range(1, len(ORDER) + 1):
+        _assert_failed_save(subject, at, number, older, damaged)
 
-    damaged: whether the newest of the `older` checkpoints is damaged before the save.
-    """
+
+def _assert_failed_save(subject: Any, at: int, number: int, older: int, damaged: bool) -> None:
+    """Fail operation `at` of a save. The last one follows the rename, so the new checkpoint is then complete too."""
 
     def fail(count: int) -> None:
         if count == at:
@@ -195,6 +213,8 @@ def falsify_killed_save_is_whole_or_absent(subject: Any) -> None:
 
 
 @given(kib=st.integers(0, 400), more=st.integers(0, 3), free=st.integers(-3000, 3000))
+@example(kib=1, more=0, free=-1)
+@example(kib=1, more=0, free=0)
 def falsify_space_is_checked(subject: Any, kib: int, more: int, free: int) -> None:
     """Save exactly if the free bytes are at least the needed bytes that the refusal names.
 
@@ -223,27 +243,37 @@ OTHER_RUN = "ab"
 """The id of another run, which RUN matches if it is used as a glob pattern."""
 
 
-@given(gaps=st.lists(st.integers(1, 9), min_size=1, max_size=6), keep=st.integers(0, 3), best=st.integers(0, 6))
-@example(gaps=[1, 1, 1], keep=0, best=0)
-def falsify_last_and_best_stay(subject: Any, gaps: list[int], keep: int, best: int) -> None:
+@given(
+    gaps=st.lists(st.integers(1, 9), min_size=1, max_size=6), keep=st.integers(0, 3), better=st.sets(st.integers(0, 5))
+)
+@example(gaps=[1, 1, 1], keep=0, better={0})
+@example(gaps=[1, 2, 1, 3], keep=1, better={0, 2})
+def falsify_last_and_best_stay(subject: Any, gaps: list[int], keep: int, better: set[int]) -> None:
+    """better: indices of the steps with the best score so far."""
+
+    def best_at(k: int) -> int | None:
+        return max((steps[i] for i in better if i <= k), default=None)
+
     steps = list(itertools.accumulate(gaps))
     saved: list[int] = []
     with place() as directory:
         subject.save_checkpoint(directory, manifest(1, run=OTHER_RUN), tensors(1), keep=1)
         for k, step in enumerate(steps):
-            chosen = steps[best] if best <= k else None
+            chosen = best_at(k)
             subject.save_checkpoint(directory, manifest(step, best=chosen), tensors(step), keep=keep)
             # The last `keep` steps and the best are kept; all steps if keep is 0.
             saved = [s for s in (*saved, step) if keep == 0 or s == chosen or sum(t > s for t in (*saved, step)) < keep]
             assert_whole(directory, [saved], f"after step {step} of {steps}, keep {keep}, best {chosen}")
             _assert_latest_and_best(directory, step, chosen)
-        assert_equal(f"the checkpoints of run {OTHER_RUN}", saved_steps(directory, OTHER_RUN), [1])
         moved = shutil.move(directory, directory.with_name("moved"))
         _assert_latest_and_best(moved, step, chosen)
         start = saved[len(saved) // 2]
         subject.rewind(moved, RUN, start)
-        best_at_start = steps[best] if best <= steps.index(start) else None
+        best_at_start = best_at(steps.index(start))
         _assert_latest_and_best(moved, start, best_at_start if best_at_start in saved else None)
+        assert_equal(f"the checkpoints of run {OTHER_RUN}", saved_steps(moved, OTHER_RUN), [1])
+        other = read_checkpoint(moved / checkpoint_name(OTHER_RUN, 1))
+        assert_same(f"step 1 of run {OTHER_RUN}", other.tensors, tensors(1))
 
 
 def _assert_latest_and_best(directory: Path, latest: int, best: int | None) -> None:
@@ -257,7 +287,7 @@ def _assert_latest_and_best(directory: Path, latest: int, best: int | None) -> N
 
 
 def falsify_links_are_not_trusted(subject: Any) -> None:
-    """Put directories in the place of the links, so that the trainer cannot create the links."""
+    """Put directories in the place of the links, so that they cannot be created; then links to another step."""
     with place() as directory:
         for name in ("latest", "best"):
             (directory / f"{RUN}-{name}").mkdir(parents=True)
@@ -265,18 +295,23 @@ def falsify_links_are_not_trusted(subject: Any) -> None:
         for step in (1, 2, 3):
             subject.save_checkpoint(directory, manifest(step, best=2), tensors(step))
         assert_equal("partial files where a link cannot be made", _partial_files(directory), [])
-        actual = [find_checkpoint(directory, RUN, wanted).name for wanted in ("latest", "best")]
-        assert_equal("latest and best beside wrong links", actual, [checkpoint_name(RUN, step) for step in (3, 2)])
+        for case in ("directories in the place of the links", "links to step 1"):
+            actual = [find_checkpoint(directory, RUN, wanted).name for wanted in ("latest", "best")]
+            assert_equal(f"latest and best with {case}", actual, [checkpoint_name(RUN, step) for step in (3, 2)])
+            for link in (directory / f"{RUN}-latest", directory / f"{RUN}-best"):
+                shutil.rmtree(link) if case.startswith("dir") else link.unlink()
+                link.symlink_to(checkpoint_name(RUN, 1))
 
 
 @given(step=st.integers(0, 4))
 def falsify_earlier_step_is_refused(subject: Any, step: int) -> None:
     with place(1, 3) as directory:
-        before = names(directory)
+        before = contents(directory)
         save = partial(subject.save_checkpoint, directory, manifest(step), tensors(step), keep=1)
         message = refusal(save, CheckpointError)
         assert ("step 3" in message) == (step <= 3), f"a save of step {step} after step 3 says {message!r}"
-        assert step > 3 or names(directory) == before, f"a refused save left {names(directory)}; expected {before}"
+        changed = sorted({str(path) for path, _ in before.items() ^ contents(directory).items()})
+        assert step > 3 or not changed, f"the refused save of step {step} changed {changed}"
 
 
 LEFTOVERS = (".x.7.partial", f".{RUN}-step9.123.partial", f".{RUN}-latest.5.partial")

@@ -69,6 +69,11 @@ def names(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir()) if directory.exists() else []
 
 
+def contents(directory: Path) -> dict[Path, bytes]:
+    """Return the content of every file below a directory, by path."""
+    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
 def edited(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     """Change the manifest at `path`, and its digest with it."""
     tree = json.loads(path.read_text())

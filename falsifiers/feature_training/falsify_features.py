@@ -86,8 +86,8 @@ def falsify_weight_of_zero_computes_nothing(subject: Any, window: FeatureWindow)
 
 @given(window=feature_windows(), state=st.sampled_from([1e200, math.inf, math.nan]))
 def falsify_a_distance_that_is_not_finite_is_refused(subject: Any, window: FeatureWindow, state: float) -> None:
-    assume(window.case.count())
     """Set every hidden state of the teacher to `state`; the square of 1e200 overflows."""
+    assume(window.case.count())
     states = [torch.full_like(states, state) for states in window.states]
     window = window.but(states=states, distance="l2")
     parts = window.student(), window.teacher(), window.matching()
@@ -186,13 +186,13 @@ RISING = {"feature_weight": 0.0, "feature_weight_end": 2.0, "anneal": "linear"}
 def falsify_a_projection_is_made_trained_and_not_exported(
     subject: Any, seed: int, distance: str, dtype: str, weight: dict[str, Any]
 ) -> None:
-    """Distill twice with one setting `seed` and different states of the global generator of torch."""
-    initial_projections = []
+    """Distill twice with one seed and other states of the global generator, and prepare a run with another seed."""
+    initial_projections, clip = [], 1e-3
     with scratch() as root:
-        for process_seed in (1, 2):
+        for process_seed, run_seed in ((1, seed), (2, seed), (2, seed + 1)):
             torch.manual_seed(process_seed)
-            settings = {"seed": seed, "feature_distance": distance, "dtype": dtype, **weight, "teacher_width": 32}
-            settings |= {"lr": 0.01, "warmup": 0, "out": root / "out", "force": True}
+            settings = {"seed": run_seed, "feature_distance": distance, "dtype": dtype, **weight, "teacher_width": 32}
+            settings |= {"lr": 0.01, "warmup": 0, "clip": clip, "out": root / "out", "force": True}
             with subject.Distillation(small(root, **settings), lines=Lines(io.StringIO())) as work:
                 work.prepare()
                 projection, teacher = work.features.parameters, _copy(work.teacher.parameters())
@@ -203,29 +203,41 @@ def falsify_a_projection_is_made_trained_and_not_exported(
                 decay = {parameter: group["weight_decay"] > 0 for group in groups for parameter in group["params"]}
                 assert_equal("whether weight and bias decay", [decay[p] for p in projection], [True, False])
                 initial_projections.append(_copy(projection))
+                if run_seed != seed:
+                    break
                 work.conclude(work.run())
+                gradients = [p.grad for group in work.optimizer.param_groups for p in group["params"]]
+                norm = float(nn.utils.get_total_norm(gradients))
+                assert math.isclose(norm, clip, rel_tol=1e-3), (
+                    f"the clipped norm with projections is {norm}; not {clip}"
+                )
                 changed = [not torch.equal(*both) for both in zip(initial_projections[-1], projection, strict=True)]
                 assert_equal("whether weight and bias of the projection changed", changed, [True, True])
                 assert all(map(torch.equal, teacher, work.teacher.parameters())), "the teacher's weights changed"
                 names = set(dict(work.student.named_parameters()))
             assert_equal("exported tensors", set(load_file(root / "out" / "model.safetensors")), names)
-    assert all(map(torch.equal, *initial_projections)), f"seed {seed} gives two projections: {initial_projections}"
+    first, second, other = initial_projections
+    assert all(map(torch.equal, first, second)), f"seed {seed} gives two projections: {first}, {second}"
+    assert not any(map(torch.equal, first, other)), f"seeds {seed} and {seed + 1} give one projection: {first}"
 
 
 @given(
     widths=st.tuples(*[st.lists(st.integers(1, 3), min_size=2, max_size=3)] * 2),
     layers=st.lists(st.tuples(st.integers(-2, 1), st.integers(-2, 1)), min_size=1, max_size=3),
-    dtype=st.sampled_from([torch.float32, torch.float64]),
+    dtypes=st.tuples(*[st.sampled_from([torch.float32, torch.float64, torch.bfloat16])] * 2),
 )
 def falsify_projections_fit_their_pairs(
-    subject: Any, widths: tuple[list[int], list[int]], layers: list[tuple[int, int]], dtype: torch.dtype
+    subject: Any, widths: tuple[list[int], list[int]], layers: list[tuple[int, int]], dtypes: tuple[torch.dtype, ...]
 ) -> None:
-    """Create projections for hidden states of these widths; the student's have `dtype`, the teacher's float32.
+    """Create projections for hidden states of these widths and dtypes, of the student and of the teacher.
 
     widths: the width of each layer of the student, and of the teacher. layers: pairs of layers (student, teacher).
     """
-    student, teacher = ([torch.ones(1, 2, width) for width in of_model] for of_model in widths)
-    student, before = [state.to(dtype) for state in student], torch.random.get_rng_state()
+    student, teacher = (
+        [torch.ones(1, 2, width, dtype=dtype) for width in of_model]
+        for of_model, dtype in zip(widths, dtypes, strict=True)
+    )
+    dtype, before = torch.float64 if torch.float64 in dtypes else torch.float32, torch.random.get_rng_state()
     matching = subject.new_matching(student, teacher, layers=layers, distance="l2", seed=3)
     assert torch.equal(before, torch.random.get_rng_state()), "the global generator of torch has changed"
     pairs = [(widths[0][i], widths[1][j]) for i, j in layers]
@@ -288,8 +300,8 @@ def falsify_settings_that_do_not_fit_are_refused(subject: Any) -> None:
 
 @given(case=feature_cases(), dtype=st.sampled_from([torch.float32, torch.bfloat16]))
 def falsify_states_stay_on_their_device(subject: Any, case: FeatureCase, dtype: torch.dtype) -> None:
-    case = case.to(dtype)
     """Compute on fake CUDA tensors, which refuse operations that mix devices, and compare with the CPU."""
+    case = case.to(dtype)
     on_cpu = case.loss(subject)
     expected = [on_cpu.sum.detach(), on_cpu.count, *case.gradients(subject)]
     with fake_cuda():

@@ -273,17 +273,22 @@ POSITIONS = 10
 
 
 def model_of(tokens: int) -> Any:
-    """Return a random Llama in float64 whose generation_config would change its answers."""
+    """Return a random Llama in float64, in train mode with dropout; its generation_config would change its answers."""
     from transformers import GenerationConfig
 
-    model = random_llama(tokens, 16, seed=3, initializer_range=0.5, max_position_embeddings=POSITIONS).double()
+    options = {"initializer_range": 0.5, "max_position_embeddings": POSITIONS, "attention_dropout": 0.5}
+    model = random_llama(tokens, 16, seed=3, **options).double()
     model.generation_config = GenerationConfig(repetition_penalty=3.0, top_k=1, eos_token_id=7, do_sample=True)
     return Causal(model).train()
 
 
 def greedy(model: Any, prompt: list[int], count: int, ends: set[int], limit: int | None) -> list[int]:
-    """Return the greedy continuation by tokens below the limit, with a forward pass of all tokens for each new one."""
+    """Return the greedy continuation by tokens below the limit, with a forward pass of all tokens for each new one.
+
+    The model is in eval mode afterwards.
+    """
     tokens = list(prompt)
+    model.eval()
     with torch.no_grad():
         while len(tokens) < len(prompt) + count and (len(tokens) == len(prompt) or tokens[-1] not in ends):
             tokens.append(int(model.model(input_ids=torch.tensor([tokens])).logits[0, -1, :limit].argmax()))
@@ -302,21 +307,21 @@ def falsify_batched_answers_are_those_of_each_prompt_alone(subject: Any) -> None
     def check(prompts: list[list[int]], count: int, ends: frozenset[int], of_model: Any, limit: int | None) -> None:
         model.model.generation_config.eos_token_id = of_model
         sampling = subject.Sampling(tokens=count, temperature=1e-4, ends=ends, limit=limit)
-        answers = subject.generate_answers(model, [torch.tensor(prompt) for prompt in prompts], sampling)
+        answers = subject.generate_answers(model.train(), [torch.tensor(prompt) for prompt in prompts], sampling)
+        state = model.training, model.model.generation_config.top_k
+        assert_equal("training mode and generation_config.top_k after the answers", state, (True, 1))
         all_ends = {*ends, *(of_model if isinstance(of_model, list) else [of_model])}
         # The longest prompt leaves this number of positions for an answer, which has at least one token.
         length = max(min(count, POSITIONS - max(map(len, prompts))), 1)
         expected = [greedy(model, prompt, length, all_ends, limit) for prompt in prompts]
         case = f"answers to {prompts}, ends {all_ends}, limit {limit}"
         assert_equal(case, [answer.tolist() for answer in answers], expected)
-        state = model.training, model.model.generation_config.top_k
-        assert_equal("training mode and generation_config.top_k after the answers", state, (True, 1))
 
     check()
 
 
 def falsify_tokens_have_the_probabilities_of_the_nucleus(subject: Any) -> None:
-    model, prompt, N = model_of(80), [1, 5, 2], 4_000
+    model, prompt, N = model_of(80).eval(), [1, 5, 2], 4_000
     with torch.no_grad():
         logits_V = model.model(input_ids=torch.tensor([prompt])).logits[0, -1]
     for temperature, top_p, limit in ((1.0, 1.0, None), (4.0, 1.0, 50), (1.5, 0.7, None), (1.5, 0.7, 40)):

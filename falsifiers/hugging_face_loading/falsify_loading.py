@@ -6,7 +6,7 @@ import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -62,6 +62,7 @@ def passed(model: Any, tokens: Tensor) -> dict[str, Tensor]:
 
 
 @given(shapes=st.lists(st.tuples(st.integers(1, 3), st.integers(2, 9)), min_size=1, max_size=3))
+@example(shapes=[(2, 5), (3, 9), (1, 2)])
 def falsify_compiled_layers_compute_the_same(subject: Any, shapes: list[tuple[int, int]]) -> None:
     torch.compiler.reset()
     plain, compiled = (subject.load_model(directory(), dtype="auto") for _ in range(2))
@@ -174,6 +175,7 @@ IDS = ("techer", "nowhere/x")
 @given(name=st.sampled_from([*PATHS, *IDS]), setting=st.sampled_from(["teacher", "student", "init_from"]))
 @example(name="./techer", setting="teacher")
 @example(name="nowhere/x", setting="student")
+@example(name="nowhere/x", setting="init_from")
 def falsify_unreachable_models_are_refused_at_once(subject: Any, name: str, setting: str) -> None:
     """One request is made for an id, without a pause, and none for a path."""
     hosts: list[str] = []
@@ -185,9 +187,10 @@ def falsify_unreachable_models_are_refused_at_once(subject: Any, name: str, sett
     flat = reference_trainer.Settings(**{"teacher": "t", "student": "s", setting: name}).flat()
     network = mock.patch.object(socket, "getaddrinfo", unresolved)
     online = mock.patch("huggingface_hub.constants.HF_HUB_OFFLINE", new=False)
+    place, is_tokenizer = Path(flat[setting]), setting == "student"
+    load = subject.load_tokenizer if is_tokenizer else partial(subject.load_model, dtype="auto")
     with network, online, mock.patch("time.sleep") as sleep, mock.patch.dict(os.environ, no_proxy="*"):
-        words = refusal(lambda: subject.load_tokenizer(Path(flat[setting])), reference_trainer.ModelFileError)
-    place = Path(flat[setting])
+        words = refusal(lambda: load(place), reference_trainer.ModelFileError)
     assert f"cannot load {place}" in words, f"{name} is refused by {words!r}"
     assert not sleep.called, f"{name}: {sleep.call_count} pauses before the refusal"
     if name in PATHS:
@@ -201,11 +204,16 @@ def falsify_unreachable_models_are_refused_at_once(subject: Any, name: str, sett
 REVISIONS = st.sampled_from([None, "main", "v1", "v2"])
 
 
-@given(revision=REVISIONS, teacher_revision=REVISIONS, quantized=st.booleans())
+@given(
+    revision=REVISIONS,
+    teacher_revision=REVISIONS,
+    quantized=st.booleans(),
+    attention=st.sampled_from([None, "eager"]),
+)
 def falsify_options_reach_the_model_that_they_name(
-    subject: Any, revision: str | None, teacher_revision: str | None, quantized: bool
+    subject: Any, revision: str | None, teacher_revision: str | None, quantized: bool, attention: str | None
 ) -> None:
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, AutoTokenizer
 
     settings = reference_trainer.Settings(
         student=directory(),
@@ -213,6 +221,7 @@ def falsify_options_reach_the_model_that_they_name(
         revision=revision,
         teacher_revision=teacher_revision,
         quantization=QUANTIZED if quantized else None,
+        attn_implementation=attention,
     )
     files, original = load_file(directory() / "model.safetensors"), AutoModelForCausalLM.from_pretrained
     offline = mock.patch.dict(os.environ, {"HF_HUB_OFFLINE": "1"})
@@ -223,9 +232,14 @@ def falsify_options_reach_the_model_that_they_name(
         watched = mock.patch.object(AutoModelForCausalLM, "from_pretrained", side_effect=original)
         with offline, eighths(), watched as load:
             model = subject.load_model(source, dtype="auto")
-        (call,) = load.call_args_list
-        seen = call.kwargs.get("revision")
-        assert seen == asked, f"the {whose} is read at the revision {seen}; expected {asked}"
+        with offline, mock.patch.object(AutoTokenizer, "from_pretrained") as load_tokenizer:
+            subject.load_tokenizer(source)
+        for what, calls in (("", load), ("tokenizer of the ", load_tokenizer)):
+            (call,) = calls.call_args_list
+            seen = call.kwargs.get("revision")
+            assert seen == asked, f"the {what}{whose} is read at the revision {seen}; expected {asked}"
+        kernel = model.model.config._attn_implementation
+        assert attention in (None, kernel), f"the attention of the {whose} is {kernel}; expected {attention}"
         for name, parameter in model.model.named_parameters():
             is_rounded = quantized and whose == "teacher" and name.endswith("proj.weight")
             expected = (8 * files[name]).round() / 8 if is_rounded else files[name]

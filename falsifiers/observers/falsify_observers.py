@@ -36,7 +36,8 @@ KINDS = ("first", "second", "derived")
 @given(kinds=st.lists(st.sampled_from(KINDS), min_size=1, max_size=4), watching=st.booleans(), by_type=st.booleans())
 def falsify_removed_callbacks_get_no_later_event(subject: Any, kinds: list[str], watching: bool, by_type: bool) -> None:
     base, steps = Observer if watching else Callback, [list[int]() for _ in (*kinds, "added")]
-    types = {name: type(name.title(), (base,), {}) for name in ("first", "second")}
+    # All callbacks are equal, as instances of a dataclass may be: an instance is recognized by its identity.
+    types = {name: type(name.title(), (base,), {"__eq__": lambda *_: True}) for name in ("first", "second")}
     types["derived"] = type("Derived", (types["first"],), {})
 
     def new_callback(number: int, kind: str) -> Any:
@@ -89,6 +90,7 @@ def falsify_mistakes_are_refused(subject: Any, watching: bool, closed: bool) -> 
         ("add", (misspelled(),), ("on_logs", "on_log'")),
         ("add", (other,), ("the class Other",)),
         ("add", (None,), ("NoneType",)),
+        ("add", (type("Short", (Observer,), {"queue_limit": 0})(),), ("queue_limit 0", "Short")),
     ]
     for method, arguments, words in mistakes:
         call = partial(getattr(callbacks, method), *arguments)
@@ -185,10 +187,20 @@ def falsify_observers_see_the_whole_run(
     options = parts() | {"identity": RunIdentity(run="mine", attempt=7)}
     registered = [*recording_callbacks(len(script.answers), act), *watchers]
     callbacks: Any = Callbacks(registered) if shared else registered
+    settled, original = set[int](), Callbacks.settle
+
+    def settle(self: Callbacks) -> None:
+        settled.add(len(recorder.calls))
+        original(self)
+
     try:
-        run(subject, script, callbacks, options)
+        with mock.patch.object(Callbacks, "settle", settle):
+            run(subject, script, callbacks, options)
     except RuntimeError:
         assert raises is not None, "the run raised an error that no callback raised"
+    first = {call: place for place, call in reversed([*enumerate(recorder.calls)]) if call.event == "on_save"}
+    unsettled = [str(call) for call, place in first.items() if call.callback == 0 and place not in settled]
+    assert not unsettled, f"the run did not wait for observers before the checkpoints of {unsettled}"
     if shared:
         assert callbacks.has_callbacks("on_log"), "the run closed the `Callbacks` object of its caller"
         callbacks.close()

@@ -29,6 +29,7 @@ from reference_trainer.config.settings import DOTTED
 from reference_trainer.distillation import providers
 from reference_trainer.errors import SettingError, VocabularyError
 from reference_trainer.models.decoder import DecoderConfig, new_decoder
+from reference_trainer.pipeline.parts import text_rows
 
 TOKENS = 3
 """Rows of every table of logits: the tokens 0, 1 and 2, which both vocabularies have."""
@@ -467,8 +468,8 @@ def falsify_cache_key_covers_dependencies(subject: Any) -> None:
     one, other = (subject.teacher_key(numbers, "d", CPU) for numbers in similar)
     assert one != other, "seed 1 and warmup 12 share the key of seed 11 and warmup 2"
     trained, keyed = _RecordingSettings(base), _RecordingSettings(base)
-    sequences = reference_trainer.Sequences(bytes_N=TEXT, length=8, batch_size=2, device=CPU)
-    subject.train_teacher(trained, sequences, 1, [], unwrapped)
+    recorded: Any = trained
+    subject.train_teacher(trained, text_rows(recorded, TEXT, CPU), 1, [], unwrapped)
     subject.teacher_key(keyed, "d", CPU)
     for label, read in (("a training", trained.read), ("the key", keyed.read)):
         assert read <= set(INPUTS), f"{label} of a teacher reads {sorted(read - set(INPUTS))}, not in the key"
@@ -554,6 +555,8 @@ PLACES: dict[str, tuple[dict[str, str], Path | None, Path | None, str]] = {
     "a setting": ({"XDG_CACHE_HOME": "/xdg"}, HOME, Path("/named"), "/named"),
     "XDG_CACHE_HOME": ({"XDG_CACHE_HOME": "/xdg"}, HOME, None, "/xdg/reference_trainer"),
     "a home": ({}, HOME, None, "/home/u/.cache/reference_trainer"),
+    "an empty variable": ({"XDG_CACHE_HOME": ""}, HOME, None, "/home/u/.cache/reference_trainer"),
+    "a relative variable": ({"XDG_CACHE_HOME": "cache"}, HOME, None, "/home/u/.cache/reference_trainer"),
     "no home": ({}, NO_HOME, None, "--teacher-cache"),
 }
 """Variables, home directory, `teacher_cache`, and the path of the cache or the flag in the error message."""

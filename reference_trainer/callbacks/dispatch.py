@@ -51,8 +51,8 @@ class Observer(Callback):
     run that is killed and resumed delivers every event at least once; `context.attempt` is larger for a repeated event.
 
     Attributes:
-        queue_limit: The largest number of queued events. In a full queue, the oldest event is dropped and counted; the
-            count is logged at the end.
+        queue_limit: The largest number of queued events, at least 1. In a full queue, the oldest event is dropped and
+            counted; the count is logged at the end.
     """
 
     queue_limit = 10_000
@@ -202,7 +202,8 @@ class Callbacks:
         wait_s: Seconds that the run waits for all observers together, before a checkpoint and at its end.
 
     Raises:
-        CallbackError: A callback is not a `Callback`, or has an unknown or asynchronous hook, or an invalid priority.
+        CallbackError: A callback is not a `Callback`, or has an unknown or asynchronous hook, or an invalid priority or
+            queue_limit.
     """
 
     def __init__(self, callbacks: Iterable[Callback] = (), *, wait_s: float = WAIT_S) -> None:
@@ -224,12 +225,14 @@ class Callbacks:
 
         A removed observer still receives the events that are queued.
         """
-        removed = [registration for registration in self._registered if _matches(registration.callback, callback)]
+        removed, remaining = list[_Registration](), list[_Registration]()
+        for registration in self._registered:
+            (removed if _matches(registration.callback, callback) else remaining).append(registration)
         if not removed:
             name = callback.__name__ if isinstance(callback, type) else type(callback).__name__
             present = ", ".join(type(registration.callback).__name__ for registration in self._registered)
             raise CallbackError(f"no callback {name} is registered; expected one of {present or 'none'}")
-        self._registered = tuple(registration for registration in self._registered if registration not in removed)
+        self._registered = tuple(remaining)
         for _, delivery in removed:
             if delivery is not None:
                 delivery.finish()
@@ -319,7 +322,12 @@ class Callbacks:
 
 def _register(callback: Callback) -> _Registration:
     """Return the callback with a new event queue if it is an observer."""
-    return _Registration(callback, Delivery(callback) if isinstance(callback, Observer) else None)
+    if not isinstance(callback, Observer):
+        return _Registration(callback, None)
+    if callback.queue_limit < 1:
+        name = type(callback).__name__
+        raise CallbackError(f"invalid queue_limit {callback.queue_limit} of {name}; expected at least 1")
+    return _Registration(callback, Delivery(callback))
 
 
 def _json_state(callback: Callback) -> str | None:

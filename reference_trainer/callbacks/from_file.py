@@ -14,7 +14,7 @@ import difflib
 import inspect
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -145,10 +145,17 @@ def _without_values(text: str, value: object) -> str:
 
     Strings shorter than `_SHORTEST_SECRET`, numbers and the keys of objects are not removed.
     """
-    if isinstance(value, str) and len(value) >= _SHORTEST_SECRET:
-        return text.replace(value, "...")
-    if isinstance(value, dict):
-        value = list(value.values())
-    for item in value if isinstance(value, list) else ():
-        text = _without_values(text, item)
+    secrets = {secret for secret in _strings(value) if len(secret) >= _SHORTEST_SECRET}
+    # An error may quote a string with the escapes of `repr` or JSON.
+    forms = {form for secret in secrets for form in (secret, repr(secret)[1:-1], json.dumps(secret)[1:-1])}
+    for form in sorted(forms, key=len, reverse=True):  # a shorter one may be a part of a longer one
+        text = text.replace(form, "...")
     return text
+
+
+def _strings(value: object) -> Iterator[str]:
+    """Yield the strings in a JSON value, without the keys of objects."""
+    if isinstance(value, str):
+        yield value
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _strings(item)

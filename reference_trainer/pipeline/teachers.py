@@ -75,10 +75,12 @@ def default_cache(
 ) -> Path:
     """Return the default directory of caches.
 
-    Raise `OutputError`, which names the flag that sets another directory, if there is no home directory.
+    A relative XDG_CACHE_HOME is ignored, as the XDG Base Directory Specification requires. Raise `OutputError`, which
+    names the flag that sets another directory, if there is no home directory.
     """
+    place = Path(environment.get("XDG_CACHE_HOME", ""))
     try:
-        return Path(environment.get("XDG_CACHE_HOME") or home() / ".cache") / "reference_trainer"
+        return (place if place.is_absolute() else home() / ".cache") / "reference_trainer"
     except RuntimeError as error:
         raise OutputError(f"cannot locate a cache directory: {error} Use {flag} to choose one.") from error
 

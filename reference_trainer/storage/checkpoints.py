@@ -329,8 +329,8 @@ class CheckpointEntry:
 def verify_checkpoints(directory: Path) -> list[CheckpointEntry]:
     """Return the checkpoints of every run in `directory`, by run and step, after a check of all files.
 
-    A directory without a manifest is listed, with the missing manifest as its fault. Links are left out. Raise
-    `CheckpointError` if `directory` cannot be read.
+    A directory without a manifest is listed, with the missing manifest as its fault. Links, and checkpoints that a run
+    removes during the check, are left out. Raise `CheckpointError` if `directory` cannot be read.
     """
     try:
         directories = [entry for entry in directory.iterdir() if entry.is_dir() and not entry.is_symlink()]
@@ -340,7 +340,8 @@ def verify_checkpoints(directory: Path) -> list[CheckpointEntry]:
     for path in directories:
         name = parse_name(path.name)
         if name is not None:
-            entries.append(_verify(path, *name))
+            with suppress(FileNotFoundError):  # a run removes old checkpoints meanwhile
+                entries.append(_verify(path, *name))
     return sorted(entries, key=lambda entry: (entry.run_id, entry.step))
 
 
