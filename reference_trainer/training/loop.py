@@ -34,9 +34,9 @@ from reference_trainer.plan.schedule import (
     Event,
     Position,
     Schedule,
-    reads_metrics,
     is_saved,
     next_position,
+    reads_metrics,
 )
 from reference_trainer.ranks.parallel import ONE_PROCESS, Agreement, Parallel
 from reference_trainer.training.record import Record
