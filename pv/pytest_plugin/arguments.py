@@ -27,7 +27,7 @@ ARGUMENTS = ("subject", "device", "run")
 
 
 @dataclass(frozen=True)
-class Clause:
+class BoundClaim:
     """A claim of a contract that binds the function `name` of a file."""
 
     contract: "Contract"
@@ -37,14 +37,16 @@ class Clause:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """Return the names of the arguments that the clause supplies."""
+        """Return the names of the arguments that the plugin supplies to the function."""
         return (*ARGUMENTS, *getattr(self.claim, "bounds", ()))
 
 
-def clauses_of(project: "Project", contracts: Iterable["Contract"]) -> tuple[Clause, ...]:
+def bound_claims(project: "Project", contracts: Iterable["Contract"]) -> tuple[BoundClaim, ...]:
     """Return the claims that bind a test function."""
     claims = [(contract, claim, claim.test) for contract in contracts for claim in contract.claims]
-    return tuple(Clause(c, claim, (project.root / t.file).resolve(), t.name) for c, claim, t in claims if t is not None)
+    return tuple(
+        BoundClaim(c, claim, (project.root / t.file).resolve(), t.name) for c, claim, t in claims if t is not None
+    )
 
 
 class CommandFailed(Exception):
@@ -127,28 +129,28 @@ class Rows:
         if "_directory" in vars(self):
             self._directory.cleanup()
 
-    def row(self, clause: Clause, device: str, wanted: Iterable[str]) -> object:
+    def row(self, bound: BoundClaim, device: str, wanted: Iterable[str]) -> object:
         """Return one parameter set of pytest.
 
         Args:
-            clause: The claim and the function that it binds.
+            bound: The claim and its function.
             device: The device of the row.
             wanted: The names of the arguments that the function takes.
 
         Returns:
             The values of these arguments, or a skipped row if the device or the subject is unavailable.
         """
-        target = self.workers.subject or clause.contract.subject_of(clause.claim)
-        id_ = f"{clause.claim.id}-{device}"
+        target = self.workers.subject or bound.contract.subject_of(bound.claim)
+        id_ = f"{bound.claim.id}-{device}"
         if reason := self.workers.unavailable_reason(device):
             return skipped_row(wanted, reason, id_)
         subject = target.inside(importlib.import_module(target.module))
         # pytest may have put another folder first in sys.path: then a module of the same name was imported.
         if reason := self._imported_from_elsewhere(target):
             return skipped_row(wanted, reason, id_)
-        # The arguments that the clause adds to ARGUMENTS are the variables of a predicate.
-        values: dict[str, object] = dict.fromkeys(clause.arguments, WholeBox(cast("Harness", clause.claim)))
-        values |= {"device": device, "subject": subject, "run": self._run(clause, device, target, subject)}
+        # The arguments other than ARGUMENTS are the variables of a predicate.
+        values: dict[str, object] = dict.fromkeys(bound.arguments, WholeBox(cast("Harness", bound.claim)))
+        values |= {"device": device, "subject": subject, "run": self._run(bound, device, target, subject)}
         return pytest.param(*(values[name] for name in wanted), id=id_)
 
     def _imported_from_elsewhere(self, target: "Target") -> str:
@@ -159,13 +161,13 @@ class Rows:
             return imported_from_elsewhere(target.module, module_file(self.project, target.module))
         return ""
 
-    def _run(self, clause: Clause, device: str, target: "Target", subject: object) -> RunRequest | None:
+    def _run(self, bound: BoundClaim, device: str, target: "Target", subject: object) -> RunRequest | None:
         """Return the request for the run of a claim; claims with the same run, device and subject share it."""
-        name = clause.claim.run
+        name = bound.claim.run
         if name is None:
             return None
-        fresh = RunRequest(self.project, clause.contract, name, device, subject, Path(self._directory.name))
-        return self._runs.setdefault((clause.contract.id, name, device, target), fresh)
+        fresh = RunRequest(self.project, bound.contract, name, device, subject, Path(self._directory.name))
+        return self._runs.setdefault((bound.contract.id, name, device, target), fresh)
 
 
 def skipped_row(wanted: Iterable[str], reason: str, id_: str) -> object:

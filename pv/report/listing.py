@@ -126,7 +126,7 @@ def _task_counts(result: DryRun, id_: str) -> str:
         counts = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items())) or "nothing"
         parts.append(f"{device}: {counts}")
     if "cpu" in result.devices:  # mutants are tried on the CPU only
-        declared, generated = len({task.mutant for task in tasks if task.mutant}), result.automatic[id_]
+        declared, generated = len({task.mutant for task in tasks if task.mutant}), result.on_generated_mutants[id_]
         parts.append(f"{count(declared, 'declared mutant')}, {count(generated, 'claim')} on generated mutants")
     return "; ".join(parts)
 
@@ -134,7 +134,11 @@ def _task_counts(result: DryRun, id_: str) -> str:
 def dry_run_json(result: DryRun) -> str:
     """Return the result of a dry run as a JSON object, with every task."""
     contracts = [
-        {"id": id_, "automatic": result.automatic[id_], "tasks": [*map(asdict, result.tasks[id_])]}
+        {
+            "id": id_,
+            "on_generated_mutants": result.on_generated_mutants[id_],
+            "tasks": [*map(asdict, result.tasks[id_])],
+        }
         for id_ in result.tasks
     ]
     content = {
