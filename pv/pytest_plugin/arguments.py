@@ -121,7 +121,7 @@ class Rows:
 
     @cached_property
     def _directory(self) -> "TemporaryDirectory[str]":
-        """The folder of all runs, which is created for the first run."""
+        """The folder of all runs, which is created for the first claim with a run."""
         return TemporaryDirectory(prefix="pv-")
 
     def close(self) -> None:
@@ -138,7 +138,8 @@ class Rows:
             wanted: The names of the arguments that the function takes.
 
         Returns:
-            The values of these arguments, or a skipped row if the device or the subject is unavailable.
+            The values of these arguments, or a skipped row if the device is unavailable or another file has the name of
+            the subject's module. Errors of the subject's import propagate.
         """
         target = self.workers.subject or bound.contract.subject_of(bound.claim)
         id_ = f"{bound.claim.id}-{device}"
@@ -209,7 +210,7 @@ def imported_from_elsewhere(name: str, expected: Path) -> str:
 
 
 POINTS_OF_A_LARGE_BOX = 10_000
-"""Number of points that are drawn from a box that is too large to search. Points that meet `requires` are tried."""
+"""Number of first points of a box that is too large to search: of these, the points that meet `requires` are tried."""
 
 
 @dataclass(frozen=True, slots=True)
