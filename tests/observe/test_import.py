@@ -22,6 +22,21 @@ def test_the_file_that_starts_a_console_command_is_no_line_of_the_user() -> None
     assert CallSites().is_user(__file__)
 
 
+def test_functions_with_equal_code_have_different_call_sites() -> None:
+    from pv.observe.call_sites import CallSites
+
+    sites = CallSites()
+
+    def one() -> tuple[str, int]:
+        return sites.find(1)
+
+    def two() -> tuple[str, int]:
+        return sites.find(1)
+
+    (first, first_number), (second, second_number) = [function() for function in (one, two)]
+    assert first != second and first_number != second_number
+
+
 @pytest.mark.parametrize(("option", "value"), [("sample", "0"), ("steps", "-1")])
 def test_invalid_number_is_refused_before_the_command_runs(
     option: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
