@@ -184,13 +184,17 @@ def parse_condition(text: str, bounds: Mapping[str, Bound]) -> Callable[[Point],
         bounds: The bounds that the expression may name.
 
     Raises:
-        ValueError: The text is longer than `MAX_CONDITION`, is not an expression in the allowed syntax, or names
-            something else.
+        ValueError: The text is longer than `MAX_CONDITION`, has a comment, is not an expression in the allowed syntax,
+            or names something else.
     """
     if not text:
         return lambda point: True
     if len(text) > MAX_CONDITION:
         raise ValueError(f"condition too long: {len(text)} characters, expected at most {MAX_CONDITION}")
+    # The condition becomes one line, of which a comment would hide the rest. It also becomes a line of a docstring for
+    # CrossHair, which quotes in a comment would end.
+    if "#" in text:
+        raise ValueError("unsupported comment in a condition: remove '#' and the text after it")
     try:
         tree = ast.parse(" ".join(text.split()), mode="eval")
         code = compile(tree, "<requires>", "eval")

@@ -75,6 +75,8 @@ def test_a_box_is_the_product_of_its_bounds_and_requires_leaves_points_out() -> 
         "a >",
         "not " * 5000 + "a",
         "(" * 500 + "a" + ")" * 500,
+        "a > 3  # first\nand a < 8",
+        'a >= 0 # """; print("executed"); """',
         "len(xs * 100000000000) > 0",
         "len((a > 0 and xs + xs) * 100000000000) > 0",
         "len(100000000000 * max(xs, xs)) > 0",
@@ -82,7 +84,9 @@ def test_a_box_is_the_product_of_its_bounds_and_requires_leaves_points_out() -> 
     ],
 )
 def test_a_precondition_compares_bounds_and_does_nothing_else(requires: str) -> None:
-    refused = r"unknown bound|unsupported syntax|unknown function|invalid condition|too long|multiplication of a list"
+    refused = (
+        r"unknown bound|unsupported syntax|unknown function|invalid condition|too long|multiplication of a list|comment"
+    )
     with pytest.raises(ValueError, match=refused):
         parse_box({"a": "0..9", "xs": "list of bool, at most 2"}, requires)
 
