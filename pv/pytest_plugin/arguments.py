@@ -233,7 +233,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 def _try_box(predicate: Callable[..., object], subject: object, harness: "Harness") -> None:
     """Call a predicate at the points of a box.
 
-    Fail if the box is empty; skip as undecided if the box is so large that only its first points were tried.
+    Fail if the box is empty; skip as undecided if the box is so large that only its first points are enumerated.
     """
     from pv.contract.harness_bounds import ENUMERABLE, parse_box
 
