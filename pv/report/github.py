@@ -7,7 +7,7 @@ from pathlib import PurePath
 from pv.contract.finding import Location
 from pv.contract.wording import count
 from pv.report import View, details, phrases
-from pv.report.text import plain
+from pv.report.wrapping import plain
 from pv.results import requirements
 from pv.results.outcome import Outcome
 from pv.results.saved.changes import BaseComparison, ChangeKind
