@@ -109,21 +109,19 @@ def falsify_what_is_no_file_is_refused(subject: Any) -> None:
 
 @given(
     nested=st.booleans(),
-    use=st.sampled_from(["Refusing", "Watching", "Misspelt", "Other"]),
+    use=st.sampled_from(["Refusing", "Prioritized", "Watching", "Misspelt", "Other"]),
+    begin=st.sampled_from(["", "abcd", "\\n", "\n", "é'\"", "\x7f\U0001f511"]),
     length=st.integers(4, 12),
-    end=st.sampled_from(["", "\\x9z7", "\n'x9z7", "éx9z7"]),
 )
-@example(nested=False, use="Refusing", length=12, end="")
-@example(nested=True, use="Refusing", length=5, end="\\x9z7")
-def falsify_no_message_holds_an_argument(subject: Any, nested: bool, use: str, length: int, end: str) -> None:
-    """Load a callback with an argument, and with the first four characters of this argument as another one.
-
-    length: the length of the argument without `end`; texts of less than four characters are words, such as a mode.
-    end: an end of the argument, which `repr` or JSON escapes.
-    """
-    secret = "s3cr3t-t0ken"[:length] + end
+@example(nested=True, use="Refusing", begin="abcd", length=12)
+@example(nested=False, use="Refusing", begin="\n", length=12)
+@example(nested=True, use="Prioritized", begin="\n", length=12)
+def falsify_no_message_holds_an_argument(subject: Any, nested: bool, use: str, begin: str, length: int) -> None:
+    """length: the length of the argument's end; shorter texts are words, such as a mode."""
+    secret = "s3cr3t-t0ken"[:length]
+    argument = begin + secret
     with scratch() as root:
-        path = written(root, (use, {"start": secret[:4], "key": {"inner": [secret]} if nested else secret}))
+        path = written(root, (use, {"key": {"begin": begin, "inner": [argument]} if nested else argument}))
         try:
             subject.load_callbacks(path)
         except SettingError as error:

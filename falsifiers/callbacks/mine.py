@@ -29,6 +29,13 @@ class Refusing(Callback):
         raise ValueError(f"cannot use {arguments}")
 
 
+class Prioritized(Callback):
+    """A callback with an invalid priority, which the refusal quotes."""
+
+    def __init__(self, key: Any) -> None:
+        self.priority = key
+
+
 class Misspelt(Callback):
     """A callback with a hook that is none."""
 

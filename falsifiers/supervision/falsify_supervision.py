@@ -254,7 +254,7 @@ def falsify_newest_whole_checkpoint_is_found(subject: Any, damages: list[str | N
         before, reports = _contents(out), list[str]()
         undamaged = [step for step, damage in enumerate(damages, start=1) if damage is None]
         try:
-            seen: Any = subject.whole_step(out, reports.append)
+            seen: Any = subject.newest_undamaged_step(out, reports.append)
         except CheckpointError:
             seen = "refused"
         expected = undamaged[-1] if undamaged else "refused"

@@ -120,7 +120,9 @@ def _select_equations(contract: "Contract", names: Sequence[Path]) -> "Contract"
 
 def _print_errors(findings: "Iterable[Finding]") -> bool:
     """Print the findings to standard error; return whether there are any."""
-    texts = [str(finding) for finding in findings]
+    from pv.report.wrapping import plain
+
+    texts = [plain(str(finding)) for finding in findings]
     for text in texts:
         click.echo(text, err=True)
     return bool(texts)

@@ -63,7 +63,7 @@ def read_declarations(source: str, subject: str) -> Declarations:
                 values[name] |= _entries(tree, value)
             else:  # any other attribute of a subclass replaces the attribute of its base class
                 values[name] = _entries(tree, value)
-        except Unreadable:
+        except (Unreadable, RecursionError):  # RecursionError: a constant that contains an import of its own name
             is_whole = False
     features = {name for name, value in values["features"].items() if _is_true(tree, value)}
     features |= {*values["has"], *values["logged"]}

@@ -53,7 +53,7 @@ def dry_run(
         findings=tuple(f for f in plan.findings if f.severity is not Severity.NOTICE and f.code not in allowed),
         devices=tuple(dict.fromkeys(devices)) or ("cpu",),
         tasks={c.id: tuple(_planned_tasks(plan, attempts, c)) for c in runnable},
-        automatic={c.id: sum(not claim.kills for claim in _claims_on_mutants(plan, c)) for c in runnable},
+        on_generated_mutants={c.id: sum(not claim.kills for claim in _claims_on_mutants(plan, c)) for c in runnable},
     )
 
 
@@ -66,7 +66,7 @@ def _claims(plan: Plan, contract: Contract) -> list[Falsifier]:
 def _claims_on_mutants(plan: Plan, contract: Contract) -> list[Falsifier]:
     """Return the selected claims that are tried on mutants; mutants are only tried on the CPU."""
     selection = plan.selections[contract.id]
-    on_cpu = selection.mutants and "cpu" in selection.live
+    on_cpu = selection.mutants and "cpu" in selection.active_devices
     return [claim for claim in _claims(plan, contract) if on_cpu and "cpu" in claim.devices]
 
 
@@ -74,7 +74,7 @@ def _planned_tasks(plan: Plan, attempts: Attempts, contract: Contract) -> Iterat
     """Yield every task of a contract: reference runs and claims on all devices, then declared mutants on the CPU."""
     executed = set[tuple[str, str]]()
     for claim in _claims(plan, contract):
-        for device in (device for device in plan.selections[contract.id].live if device in claim.devices):
+        for device in (device for device in plan.selections[contract.id].active_devices if device in claim.devices):
             run = engine_of(claim).run_of(contract, claim)
             if run is not None and (run.name, device) not in executed:
                 executed.add((run.name, device))

@@ -344,9 +344,11 @@ def _nothing_measured(contracts: Sequence[Contract], request: Request) -> str:
     if _left_out_note(contracts, request):
         return f"nothing was measured: no claim is for {' or '.join(request.devices or ())}"
     noun, patterns = ("claim", request.only) if request.only else ("contract", request.contracts)
+    both = request.only and request.contracts
+    where = f" in contracts that match {' or '.join(map(repr, request.contracts))}" if both else ""
     if len(contracts) == 1 and request.only and is_suite(contracts[0]):
         return f"no claim matches {' or '.join(map(repr, patterns))}: {claim_hint(contracts[0], patterns[0])}"
-    return f"no {noun} matches {' or '.join(map(repr, patterns))} (`pv list` shows all ids)"
+    return f"no {noun} matches {' or '.join(map(repr, patterns))}{where} (`pv list` shows all ids)"
 
 
 def divide(contracts: Iterable[Contract], selections: Mapping[str, Selection], shard: Shard) -> dict[str, Selection]:

@@ -172,7 +172,7 @@ def run_validation(
                 if contracts:
                     subjects = _imported_subjects(contracts, attempts)
                     with pools.pool(tasks.preload(project, contracts, subjects)) as pool:
-                        requested = sorted({name for c in contracts for name in plan.selections[c.id].live})
+                        requested = sorted({name for c in contracts for name in plan.selections[c.id].active_devices})
                         validation.devices, validation.unavailable = device.find(pool, project, requested, probe)
                         _run(validation, pool, cache, request, project, on_progress)
                         notes = (pool.note, *_notes_on_reuse(cache))

@@ -63,7 +63,7 @@ ENFORCED_BY = re.compile(r"\bcontract_tests::([\w.-]+)")
 
 
 def build(tree: Node, stem: str) -> tuple[Contract, list[Finding]]:
-    """Return the contract of a file in the existing format, and the notices about it.
+    """Return the contract of a file in the provable-contracts format, and the notices about it.
 
     Args:
         tree: The tree of the file, which follows the schema `existing`.

@@ -1,9 +1,8 @@
 """Parse the bounds and the precondition of a harness, and list the points of its box.
 
-The values of each bound are listed from the nearest to zero, and lists from the shortest. A bound is `0..8`, `bool`,
-`list of int 0..9, at most 4` or `list of bool, at most 4`; `int` may be omitted. `requires` is a Python
-expression over the names of the bounds; points that do not fulfil it are outside the box. Nothing here imports a
-solver.
+The values of a bound are listed by their distance from zero, lists by their length. A bound is `0..8`, `bool`,
+`list of int 0..9, at most 4` or `list of bool, at most 4`; `int` may be omitted. `requires` is a Python expression over
+the names of the bounds; points that do not fulfil it are not tried. Nothing here imports a solver.
 """
 
 import ast
@@ -19,14 +18,14 @@ ENGINES = ("exhaustive", "symbolic")
 ENUMERABLE = 10**6
 """Maximum number of points for which enumeration is the default."""
 MAX_CONDITION = 4096
-"""Maximum number of characters of a condition: some versions of Python cannot parse deeper nesting."""
+"""Maximum number of characters of a condition. It limits nesting, too: some versions of Python refuse deep nesting."""
 _RANGE = r"(?P<low>-?[0-9]{1,18})\.\.(?P<high>-?[0-9]{1,18})"
 _BOUND = re.compile(
     rf"(?:(?P<list>list) of )?(?:(?P<bool>bool)|(?:int )?{_RANGE})(?:, at most (?P<most>[0-9]{{1,2}}))?"
 )
 # The syntax of a condition. A contract is untrusted, and `eval` runs the condition. So only integers,
 # booleans, arithmetic, comparisons, `and`, `or`, `not`, `if ... else` and these functions are allowed: no attributes,
-# subscripts or other names, and no `**`, which could take forever.
+# subscripts or other names, no `**`, which could take forever, and no `*` of a list, which could take all memory.
 _CALLS = {"len": len, "min": min, "max": max, "abs": abs, "sum": sum}
 _ALLOWED = (
     *(ast.Expression, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.Compare, ast.cmpop, ast.BinOp),
@@ -164,7 +163,7 @@ def parse_box(bounds: Mapping[str, str], requires: str) -> Box:
         ValueError: A bound or the precondition is invalid.
     """
     parsed = {name: parse_bound(text) for name, text in bounds.items()}
-    return Box(parsed, " ".join(requires.split()), parse_condition(requires, tuple(parsed)))
+    return Box(parsed, " ".join(requires.split()), parse_condition(requires, parsed))
 
 
 def parse_bound(text: str) -> Bound:
@@ -177,39 +176,57 @@ def parse_bound(text: str) -> Bound:
     return Bound(low, high, boolean=bool(match["bool"]), most=int(match["most"]) if match["list"] else None)
 
 
-def parse_condition(text: str, names: Sequence[str]) -> Callable[[Point], bool]:
+def parse_condition(text: str, bounds: Mapping[str, Bound]) -> Callable[[Point], bool]:
     """Return the predicate of points that a precondition describes.
 
     Args:
         text: A Python expression, or "" for the predicate that is always true.
-        names: The bounds that the expression may name.
+        bounds: The bounds that the expression may name.
 
     Raises:
-        ValueError: The text is longer than `MAX_CONDITION`, is not an expression in the allowed syntax, or names
-            something else.
+        ValueError: The text is longer than `MAX_CONDITION`, has a comment, is not an expression in the allowed syntax,
+            or names something else.
     """
     if not text:
         return lambda point: True
     if len(text) > MAX_CONDITION:
         raise ValueError(f"condition too long: {len(text)} characters, expected at most {MAX_CONDITION}")
+    # The condition becomes one line, of which a comment would hide the rest. It also becomes a line of a docstring for
+    # CrossHair, which quotes in a comment would end.
+    if "#" in text:
+        raise ValueError("unsupported comment in a condition: remove '#' and the text after it")
     try:
         tree = ast.parse(" ".join(text.split()), mode="eval")
         code = compile(tree, "<requires>", "eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ValueError(f"invalid condition {text[:60]!r}: expected a Python expression") from error
     for node in ast.walk(tree):
-        _check_node(node, names)
+        _check_node(node, bounds)
     return lambda point: bool(eval(code, {"__builtins__": {}, **_CALLS}, dict(point)))
 
 
-def _check_node(node: ast.AST, names: Sequence[str]) -> None:
+def _check_node(node: ast.AST, bounds: Mapping[str, Bound]) -> None:
     """Raise ValueError if a node is not in the allowed syntax, or names something other than a bound or function."""
-    if isinstance(node, ast.Name) and node.id not in (*names, *_CALLS):
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and _may_be_list(node, bounds):
+        raise ValueError(f"unsupported multiplication of a list {ast.unparse(node)!r}")
+    if isinstance(node, ast.Name) and node.id not in (*bounds, *_CALLS):
         raise ValueError(f"unknown bound {node.id!r}")
     if isinstance(node, ast.Call) and not (isinstance(node.func, ast.Name) and node.func.id in _CALLS):
         raise ValueError(f"unknown function {ast.unparse(node.func)!r} (choose from {', '.join(_CALLS)})")
     if not isinstance(node, _ALLOWED) or (isinstance(node, ast.Constant) and type(node.value) not in (int, bool)):
         raise ValueError(f"unsupported syntax {(ast.unparse(node) or type(node).__name__)!r}")
+
+
+def _may_be_list(node: ast.AST, bounds: Mapping[str, Bound]) -> bool:
+    """Return whether the value of an expression may be a list."""
+    match node:
+        case ast.Name():
+            return node.id in bounds and bounds[node.id].most is not None
+        case ast.Compare() | ast.UnaryOp() | ast.Call(args=[_]):  # a function of one list returns a number
+            return False
+        case ast.IfExp():
+            return _may_be_list(node.body, bounds) or _may_be_list(node.orelse, bounds)
+    return any(_may_be_list(child, bounds) for child in ast.iter_child_nodes(node))
 
 
 def engines(requested: str, box: Box) -> tuple[str, ...]:

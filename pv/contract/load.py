@@ -23,7 +23,7 @@ __all__ = ["Loaded", "is_folder", "load", "load_as", "load_file", "schema"]
 
 FORMATS = ("pv/1",)
 NOT_CONTRACTS = {"binding.yaml", "binding.yml", "external-corpora.yaml", "ontology.yaml"}
-"""Files of the existing format that are stored beside contracts and are not contracts."""
+"""Files of the provable-contracts format that are stored beside contracts and are not contracts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +188,8 @@ def _with_observed(contract: Contract) -> tuple[Contract | None, list[Finding]]:
 
 
 def _has_existing_format(tree: Node) -> bool:
-    """Return whether a file without `schema` has the existing format."""
-    # The existing format uses `falsification_tests`: a file with `falsifiers` is a pv/1 contract that lacks `schema`.
+    """Return whether a file without `schema` has the provable-contracts format."""
+    # That format uses `falsification_tests`: a file with `falsifiers` is a pv/1 contract that lacks `schema`.
     return isinstance(tree.value, dict) and "metadata" in tree.value and "falsifiers" not in tree.value
 
 

@@ -13,14 +13,14 @@ Every key of a contract (format `pv/1`). This page is written by `pv schema --fo
 the keys are used, [api.md](api.md) how a contract is read from Python.
 
 An editor with the YAML language server (VS Code, Neovim, Emacs, Helix, ...) checks and completes a contract, and shows
-these descriptions, if the contract starts with the line
+these descriptions, if the contract starts with this line:
 
 ```yaml
 # yaml-language-server: $schema=pv-1.schema.json
 ```
 
-and `pv schema > contracts/pv-1.schema.json` has written the schema beside it. `pv new` does both. Without such a line,
-map the schema to the files in the settings of the editor, in VS Code by
+The schema must be beside the contract: run `pv schema > contracts/pv-1.schema.json`. `pv new` writes both the line and
+the schema. Without such a line, map the schema to the files in the settings of the editor, in VS Code by
 `"yaml.schemas": {"contracts/pv-1.schema.json": "contracts/*.yaml"}`.
 """
 NAMES = {
@@ -124,6 +124,10 @@ def _value_of_type(schema: Schema, node: Schema) -> str:
         case "number" | "integer" as kind:
             noun = "number" if kind == "number" else "integer"
             return f"{noun}{_range(node)}"
+        case "boolean" | "null" as kind:
+            return "`true` or `false`" if kind == "boolean" else "`null`"
+        case list() as kinds:
+            return " or ".join(_value_of_type(schema, {**node, "type": kind}) for kind in kinds)
         case _:
             return "text"
 

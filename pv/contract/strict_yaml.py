@@ -25,7 +25,9 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _INT = re.compile(r"[-+]?[0-9]{1,400}")
 _HEX_OR_OCTAL = re.compile(r"0x[0-9a-fA-F]{1,400}|0o[0-7]{1,400}")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-_YAML_HINT = "check the indentation of this line, and quote a value that has ': ', ' #', or inside [ ] or { } a comma"
+_YAML_HINT = (
+    "check the indentation of this line; quote a value that contains ': ' or ' #', or a comma inside [ ] or { }"
+)
 _LINE_END = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 # Plain scalars that are null or a boolean, and the numbers that are written without digits.
 _WORDS: dict[str, bool | float | None] = {
@@ -75,10 +77,10 @@ class Node:
         """Return the location of the value at `path`, or of the nearest existing value above it."""
         node = self
         for step in path:
-            try:
-                node = node.value[step]
-            except (KeyError, IndexError, TypeError):
+            children = node.value if isinstance(node.value, dict) else dict(enumerate(node.items()))
+            if step not in children:
                 break
+            node = children[step]
         return node.location
 
 
@@ -118,7 +120,8 @@ def parse(path: Path, shown: Path) -> tuple[Node, list[Finding]]:
         shown: The path that locations in messages have.
 
     Raises:
-        Refused: The file cannot be read, is not YAML, or exceeds a limit.
+        Refused: The file cannot be read, is not YAML, exceeds a limit, or has an anchor, an alias, a tag, a second
+            document, or a key that is a mapping or list.
     """
     text = _read(path, shown)
     builder = _Builder(shown, text)
@@ -182,7 +185,7 @@ class _Builder:
         if isinstance(event, yaml.AliasEvent):
             self._refuse("PV004", event, f"unsupported alias *{event.anchor}", "write out the value")
         if isinstance(event, yaml.DocumentStartEvent) and self.root is not None:
-            self._refuse("PV004", event, "unsupported second document", "one contract, one file")
+            self._refuse("PV004", event, "unsupported second document", "write one contract per file")
         if isinstance(event, yaml.NodeEvent):
             self._check(event)
         if isinstance(event, yaml.ScalarEvent):
@@ -242,12 +245,10 @@ class _Builder:
         """Return the position of the text of a scalar; None if the text in the file is escaped or folded."""
         first, last = event.start_mark, event.end_mark
         if event.style == "|":
-            # The indentation of the first row that is not blank is removed from all rows.
-            rows = enumerate(self.rows[first.line + 1 : last.line + 1], first.line + 1)
-            number, row = next(((n, row) for n, row in rows if row.strip()), (first.line + 1, ""))
-            blank = number - first.line - 1  # leading empty lines are part of the text
-            column = len(row) - len(row.lstrip(" ")) + 1
-            return TextPosition(Location(self.path, number + 1 - blank, column), block=True)
+            # The same indentation is removed from all rows; leading blank rows are part of the text.
+            rows = zip(self.rows[first.line + 1 : last.line + 1], _LINE_END.split(event.value), strict=False)
+            indentation = next((len(row) - len(text) for row, text in rows if text.strip()), 0)
+            return TextPosition(Location(self.path, first.line + 2, indentation + 1), block=True)
         quoted = event.style in ("'", '"')
         # If the file has exactly the value between the marks, nothing was escaped or folded.
         written = self.rows[first.line][first.column : last.column] if first.line == last.line else ""

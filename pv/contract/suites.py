@@ -64,7 +64,8 @@ def _observed_claim(claim: Falsifier, *, must_reach: bool = False) -> Falsifier:
 
     Args:
         claim: The claim of the suite.
-        must_reach: Whether the run must try the claim.
+        must_reach: Whether the claim is undecided if the trace has nothing for it to check; otherwise it then counts as
+            not claimed.
     """
     options = {"observed": claim.id, "must_reach": must_reach}
     return replace(claim, test=None, kills=(), prediction="", if_fails="", options=options)
@@ -73,8 +74,8 @@ def _observed_claim(claim: Falsifier, *, must_reach: bool = False) -> Falsifier:
 def join_observed(contract: Contract, suite: Contract) -> Contract:
     """Return a contract with the claims of its observed runs, whose ids are `CONTRACT.RUN.ID`, before its own claims.
 
-    A run must reach every claim that its `claims` name; with `all` it need not reach any. A claim kills the mutants
-    whose `killed_by` has `RUN.ID`.
+    A claim that `claims` of the run names is undecided if the trace has nothing to check; with `all`, such a claim
+    counts as not claimed. A claim kills the mutants whose `killed_by` has `RUN.ID`.
     """
     claims = []
     for run in contract.runs:

@@ -153,7 +153,7 @@ def _class(module: str, name: str) -> type | None:
 def describe_error(error: BaseException) -> str:
     """Return the type and the text of an error, at most 4000 characters.
 
-    Errors of `pv` and skips have only the text, which needs no type. Subclasses that a user defines have the type.
+    For errors of `pv` and for skips, return the text alone; for a user's subclass of these, include the type.
     """
     text, kind = str(error).strip(), type(error)
     if text and (kind.__module__.split(".")[0] == "pv" or kind in [_class(*skip) for skip in SKIPS]):

@@ -203,7 +203,7 @@ class Formula:
 
 
 def parse(text: str) -> Formula:
-    """Parse a text into a formula. Raise `Refusal` at the first syntax that is not in the language."""
+    """Parse a text into a formula. Raise `Refusal` with the position of syntax that is not in the language."""
     _check_text(text)
     try:
         tree = ast.parse(text, mode="exec")

@@ -103,7 +103,7 @@ class Validation:
             selection = self._selections[contract.id]
             for claim in filter(selection.runs, contract.claims):
                 for device in claim.devices:
-                    if device in selection.live and device in self.devices:
+                    if device in selection.active_devices and device in self.devices:
                         yield self._clean_attempt(contract, claim, device)
 
     def follow(self, event: Finished | Cancelled) -> Iterator[Step]:

@@ -47,12 +47,12 @@ def _duplicates(noun: str, entries: Iterable[tuple[str, Location]]) -> Iterator[
         first.setdefault(name, location)
 
 
-@rule(Code("PV102", "an id that another contract uses"))
+@rule(Code("PV102", "an id of a contract, claim or mutant that another contract uses"))
 def unique_across(context: Context) -> Iterator[Finding]:
-    """Check that ids are unique across all contracts: they name evidence files and arguments of commands."""
+    """Check that ids of contracts, claims and mutants are unique: they name evidence files and command arguments."""
     contract = context.contract
     entries = [("contract", contract.id, contract.location)]
-    entries += [("falsifier", claim.id, claim.location) for claim in contract.claims]
+    entries += [("claim", claim.id, claim.location) for claim in contract.claims]
     entries += [("mutant", mutant.id, mutant.location) for mutant in contract.mutants]
     for earlier in context.contracts:
         if earlier is contract:
@@ -114,7 +114,7 @@ def _unknown_killers(contract: Contract) -> Iterator[Finding]:
     Code("PV141", "an obligation that no falsifier checks", Stops.NOTHING),
     Code("PV144", "a run that no falsifier reads", Stops.NOTHING),
     Code("PV145", "a run without `small` arguments, which mutants need", Stops.NOTHING),
-    Code("PV160", "a contract without falsifiers: nothing could be measured"),
+    Code("PV160", "a contract without falsifiers and harnesses: nothing could be measured"),
 )
 def unused(context: Context) -> Iterator[Finding]:
     """Check that every obligation is checked, every run is read and every mutant is claimed.
@@ -124,7 +124,7 @@ def unused(context: Context) -> Iterator[Finding]:
     contract = context.contract
     # Without claims everything is unused: report only that the contract has no claims.
     if not contract.claims:
-        yield error("PV160", contract.location, "the contract has no falsifiers", "nothing could be measured")
+        yield error("PV160", contract.location, "the contract has no falsifiers and no harnesses", "write a falsifier")
         return
     checked = {claim.obligation for claim in contract.claims}
     claimed = {mutant for claim in contract.claims for mutant in claim.kills}
@@ -220,7 +220,7 @@ SUBJECT_CODES = {"file": "PV120", "name": "PV121", "source": "PV120"}
 @rule(
     Code("PV110", "the file of a test or callable is missing, or is (or imports) a file that is not valid Python"),
     Code("PV111", "the function of a test, or of a run's callable, does not exist"),
-    Code("PV112", "a function or command lacks an argument: `subject` of a falsifier, `run` of a predicate"),
+    Code("PV112", "a function or command lacks an argument, such as `subject`, or a function is async or a generator"),
     Code("PV113", "a falsifier changes a Hypothesis setting other than max_examples and suppress_health_check"),
 )
 def tests(context: Context) -> Iterator[Finding]:
@@ -245,7 +245,10 @@ def tests(context: Context) -> Iterator[Finding]:
 def _check_function(
     context: Context, bound: Binding, location: Location, owner: str, needed: Sequence[str]
 ) -> Iterator[Finding]:
-    """Check that a function exists, takes the arguments `needed`, and is neither async nor a generator."""
+    """Check that a function exists, accepts the arguments `needed`, and is neither async nor a generator.
+
+    Check too that the function sets no setting of Hypothesis except `ALLOWED_SETTINGS`.
+    """
     try:
         function = resolve.function(context.project, bound)
         resolve.module_name(context.project, function.path)

@@ -1,9 +1,9 @@
 """Generate the mutants of a module.
 
 Mutation operators make small changes of the syntax tree of a function. They do not change docstrings, annotations,
-decorators, f-strings, the exception of `raise`, messages of `assert`, calls that log, and the types of `isinstance`
-and `cast`, since such a change is not a fault of the computation. Mutants that compile to the same code are generated
-once.
+decorators, f-strings, the exception of `raise`, messages of `assert`, calls that log, and the types of `isinstance`,
+`issubclass` and `cast`, since such a change is not a fault of the computation. Mutants that compile to the same code
+are generated once.
 """
 
 import ast

@@ -41,9 +41,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--keep-compile", action="store_true", help="leave torch.compile on")
     parser.add_argument("--no-probes", action="store_true", help="run no probes in a copy of the process")
     parsed = parser.parse_args(arguments[:separator])
-    options = launch.Options(
-        steps=parsed.steps, sample=parsed.sample, keep_compile=parsed.keep_compile, probes=not parsed.no_probes
-    )
+    try:
+        options = launch.Options(
+            steps=parsed.steps, sample=parsed.sample, keep_compile=parsed.keep_compile, probes=not parsed.no_probes
+        )
+    except ValueError as error:
+        parser.error(str(error))
     command = arguments[separator + 1 :]
     if not command:
         parser.error("no command after --")

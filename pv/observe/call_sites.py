@@ -39,7 +39,7 @@ class CallSites:
         self._kinds: dict[str, str] = {}
         """The results of `_kind` by source file."""
         self._keys: dict[tuple[object, ...], int] = {}
-        """The numbers of calls, by files and instruction offsets of the innermost frames."""
+        """The numbers of calls, by files, first lines of functions and instruction offsets of the innermost frames."""
         self._paths: dict[str, str] = {}
         """The paths to show, by source file: relative to the working folder for the files in this folder."""
 
@@ -82,24 +82,26 @@ class CallSites:
             depth: Number of innermost frames to skip, including the frame of this method.
         """
         frame: Optional[FrameType] = sys._getframe(depth)
-        calls: list[tuple[str, int]] = []
+        calls: list[tuple[str, int, int]] = []
         codes: list[CodeType] = []
         user = library = ""
         while frame is not None and (len(calls) < FRAMES_IN_KEY or not user):
             kind = self._kind(frame.f_code.co_filename)
             if kind != "skipped":
                 if len(calls) < FRAMES_IN_KEY:
-                    calls.append((frame.f_code.co_filename, frame.f_lasti))
-                    codes.append(frame.f_code)
+                    code = frame.f_code
+                    calls.append((code.co_filename, code.co_firstlineno, frame.f_lasti))
+                    codes.append(code)
                 if kind == "user":
                     user = user or self._line_of(frame)
                 else:
                     library = library or self._line_of(frame)
             frame = frame.f_back
-        # `f_lasti` is the offset of the current instruction, which differs between two calls on one line.
+        # `f_lasti` is the offset of the current instruction, which differs between two calls on one line. Functions of
+        # one file with equal code have equal offsets, but different first lines.
         key = tuple(calls)
         if key not in self._keys:  # crc32, because `hash` of a string is different in every process
-            positions = [(file, _position_of(code, last)) for (file, last), code in zip(calls, codes)]
+            positions = [(*call[:2], _position_of(code, call[2])) for call, code in zip(calls, codes)]
             self._keys[key] = zlib.crc32(repr(positions).encode())
         return user or library or "?", self._keys[key]
 

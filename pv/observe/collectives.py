@@ -1,8 +1,9 @@
 """Records the collectives that a script calls, except the collectives of DistributedDataParallel.
 
-1. Exchanges: for each function in `EXCHANGES`, the largest number of floating-point elements that its calls exchange
-   between two steps. A total is recorded only if it is more than 20 % larger than the recorded one. Calls before the
-   end of the first step are not recorded.
+1. Exchanges: for each function in `EXCHANGES`, the largest number of floating-point elements in the arguments of its
+   calls between two steps. Calls inside a module's call or a backward pass have a total of their own. A total is
+   recorded only if it is more than 20 % larger than the recorded one. Calls before the end of the first step are not
+   recorded.
 2. Reductions: the number of floating-point elements that are reduced over all ranks between two steps. Calls of
    `all_reduce` inside a module's call or a backward pass do not count, because they belong to tensor parallelism.
    `reduce_scatter_tensor` and `reduce_scatter_single` always count, since FSDP2 reduces gradients with them.
@@ -85,7 +86,8 @@ def install(observer: Callable[[], Observer]) -> None:
             tensor = args[position] if len(args) > position else kwargs.get("input", kwargs.get("tensor"))
             if isinstance(tensor, Tensor) and tensor.is_floating_point() and not inside and active.is_same_process():
                 with active.observing("reduction"):
-                    if distributed.get_world_size(kwargs.get("group")) == distributed.get_world_size():
+                    group: Any = args[position + 2] if len(args) > position + 2 else kwargs.get("group")
+                    if distributed.get_world_size(group) == distributed.get_world_size():
                         active.reduced += tensor.numel()
                         if active.steps < NAMED_STEPS:
                             for caller in _names_of_callers(sys._getframe(1)):
@@ -94,7 +96,8 @@ def install(observer: Callable[[], Observer]) -> None:
 
         return reduce
 
-    # A function, and the position of its input tensor. FSDP2 calls `reduce_scatter_single` since torch 2.13.
+    # A function, and the position of its input tensor; the operation and the group are the next arguments. FSDP2 calls
+    # `reduce_scatter_single` since torch 2.13.
     for name, position in (("all_reduce", 0), ("reduce_scatter_tensor", 1), ("reduce_scatter_single", 1)):
         if hasattr(distributed, name):
             setattr(distributed, name, wrap_reduction(getattr(distributed, name), position, name))

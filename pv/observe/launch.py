@@ -38,6 +38,12 @@ class Options:
     cut_in_save: bool = False
     comparing: bool = False
 
+    def __post_init__(self) -> None:
+        for name, smallest in (("steps", 0), ("sample", 1)):
+            if getattr(self, name) < smallest:
+                value = getattr(self, name)
+                raise ValueError(f"invalid value {value} for {name!r}: expected an integer from {smallest}")
+
 
 DEFAULTS = Options()
 

@@ -27,7 +27,7 @@ ARGUMENTS = ("subject", "device", "run")
 
 
 @dataclass(frozen=True)
-class Clause:
+class BoundClaim:
     """A claim of a contract that binds the function `name` of a file."""
 
     contract: "Contract"
@@ -37,14 +37,16 @@ class Clause:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """Return the names of the arguments that the clause supplies."""
+        """Return the names of the arguments that the plugin supplies to the function."""
         return (*ARGUMENTS, *getattr(self.claim, "bounds", ()))
 
 
-def clauses_of(project: "Project", contracts: Iterable["Contract"]) -> tuple[Clause, ...]:
+def bound_claims(project: "Project", contracts: Iterable["Contract"]) -> tuple[BoundClaim, ...]:
     """Return the claims that bind a test function."""
     claims = [(contract, claim, claim.test) for contract in contracts for claim in contract.claims]
-    return tuple(Clause(c, claim, (project.root / t.file).resolve(), t.name) for c, claim, t in claims if t is not None)
+    return tuple(
+        BoundClaim(c, claim, (project.root / t.file).resolve(), t.name) for c, claim, t in claims if t is not None
+    )
 
 
 class CommandFailed(Exception):
@@ -119,7 +121,7 @@ class Rows:
 
     @cached_property
     def _directory(self) -> "TemporaryDirectory[str]":
-        """The folder of all runs, which is created for the first run."""
+        """The folder of all runs, which is created for the first claim with a run."""
         return TemporaryDirectory(prefix="pv-")
 
     def close(self) -> None:
@@ -127,28 +129,29 @@ class Rows:
         if "_directory" in vars(self):
             self._directory.cleanup()
 
-    def row(self, clause: Clause, device: str, wanted: Iterable[str]) -> object:
+    def row(self, bound: BoundClaim, device: str, wanted: Iterable[str]) -> object:
         """Return one parameter set of pytest.
 
         Args:
-            clause: The claim and the function that it binds.
+            bound: The claim and its function.
             device: The device of the row.
             wanted: The names of the arguments that the function takes.
 
         Returns:
-            The values of these arguments, or a skipped row if the device or the subject is unavailable.
+            The values of these arguments, or a skipped row if the device is unavailable or another file has the name of
+            the subject's module. Errors of the subject's import propagate.
         """
-        target = self.workers.subject or clause.contract.subject_of(clause.claim)
-        id_ = f"{clause.claim.id}-{device}"
+        target = self.workers.subject or bound.contract.subject_of(bound.claim)
+        id_ = f"{bound.claim.id}-{device}"
         if reason := self.workers.unavailable_reason(device):
             return skipped_row(wanted, reason, id_)
         subject = target.inside(importlib.import_module(target.module))
         # pytest may have put another folder first in sys.path: then a module of the same name was imported.
         if reason := self._imported_from_elsewhere(target):
             return skipped_row(wanted, reason, id_)
-        # The arguments that the clause adds to ARGUMENTS are the variables of a predicate.
-        values: dict[str, object] = dict.fromkeys(clause.arguments, WholeBox(cast("Harness", clause.claim)))
-        values |= {"device": device, "subject": subject, "run": self._run(clause, device, target, subject)}
+        # The arguments other than ARGUMENTS are the variables of a predicate.
+        values: dict[str, object] = dict.fromkeys(bound.arguments, WholeBox(cast("Harness", bound.claim)))
+        values |= {"device": device, "subject": subject, "run": self._run(bound, device, target, subject)}
         return pytest.param(*(values[name] for name in wanted), id=id_)
 
     def _imported_from_elsewhere(self, target: "Target") -> str:
@@ -159,13 +162,13 @@ class Rows:
             return imported_from_elsewhere(target.module, module_file(self.project, target.module))
         return ""
 
-    def _run(self, clause: Clause, device: str, target: "Target", subject: object) -> RunRequest | None:
+    def _run(self, bound: BoundClaim, device: str, target: "Target", subject: object) -> RunRequest | None:
         """Return the request for the run of a claim; claims with the same run, device and subject share it."""
-        name = clause.claim.run
+        name = bound.claim.run
         if name is None:
             return None
-        fresh = RunRequest(self.project, clause.contract, name, device, subject, Path(self._directory.name))
-        return self._runs.setdefault((clause.contract.id, name, device, target), fresh)
+        fresh = RunRequest(self.project, bound.contract, name, device, subject, Path(self._directory.name))
+        return self._runs.setdefault((bound.contract.id, name, device, target), fresh)
 
 
 def skipped_row(wanted: Iterable[str], reason: str, id_: str) -> object:
@@ -207,7 +210,7 @@ def imported_from_elsewhere(name: str, expected: Path) -> str:
 
 
 POINTS_OF_A_LARGE_BOX = 10_000
-"""Number of points that are drawn from a box that is too large to search. Points that meet `requires` are tried."""
+"""Number of first points of a box that is too large to search: of these, the points that meet `requires` are tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +233,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 def _try_box(predicate: Callable[..., object], subject: object, harness: "Harness") -> None:
     """Call a predicate at the points of a box.
 
-    Fail if the box is empty; skip as undecided if the box is so large that only its first points were tried.
+    Fail if the box is empty; skip as undecided if the box is so large that only its first points are enumerated.
     """
     from pv.contract.harness_bounds import ENUMERABLE, parse_box
 

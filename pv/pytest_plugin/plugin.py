@@ -1,11 +1,11 @@
-"""Run the claims of contracts under pytest, so that an author can debug a claim. The gate is `pv validate`.
+"""Run the claims of contracts under pytest, so that an author can debug a claim. CI runs `pv validate`.
 
 The plugin is active in a project with contracts or a `[tool.pv]` table. It collects contracts, and the functions
 `falsify_*` and `prove_*` in files `falsify_*.py`, and in files `prove_*.py` that contracts bind or that are arguments
 of pytest; other tests and their fixtures are not affected.
 
-A falsifier is parametrized with the subject and the device of every clause that binds it. Subject and device are
-not fixtures, since Hypothesis rejects fixtures that are created once for all examples.
+A falsifier is parametrized with the subject and the device of every claim that binds it. Subject and device are not
+fixtures, since Hypothesis rejects function-scoped fixtures, which are not reset between examples.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ import pytest
 
 from pv.instrument.import_hook import RootsFirst
 from pv.pytest_plugin import arguments
-from pv.pytest_plugin.arguments import ARGUMENTS, Clause, Rows, clauses_of, skipped_row
+from pv.pytest_plugin.arguments import ARGUMENTS, BoundClaim, Rows, bound_claims, skipped_row
 from pv.pytest_plugin.claims import PREFIXES, ClaimItem, ContractFile, MissingProject, UncollectedClaims, Workers
 
 if TYPE_CHECKING:
@@ -79,8 +79,8 @@ class FalsifierPlugin:
 
     Attributes:
         refusals: The path of each contract that is refused, and the reason.
-        clauses: The claims that bind test functions.
-        bound_files: The files of these functions.
+        bound_claims: The claims that bind test functions, with these functions.
+        bound_files: The files of the functions.
         contracts: The contracts by path.
         uncollected: The report of claims without a pytest item.
         imports: The changes of the import system; undone at the end of the session.
@@ -101,8 +101,8 @@ class FalsifierPlugin:
         refusals = [finding for finding in loaded.findings if finding.severity is Severity.REFUSAL]
         self.refusal_text = "; ".join(map(str, refusals))
         self.refusals = [(finding.location.path.resolve(), str(finding)) for finding in refusals]
-        self.clauses = clauses_of(self.project, contracts)
-        self.bound_files = {clause.file for clause in self.clauses}
+        self.bound_claims = bound_claims(self.project, contracts)
+        self.bound_files = {bound.file for bound in self.bound_claims}
         self.contracts = {contract.location.path.resolve(): contract for contract in contracts}
         self.uncollected = UncollectedClaims(self.config, self.project, contracts)
         self.config.pluginmanager.register(self.uncollected, "pv-uncollected")
@@ -159,7 +159,7 @@ class FalsifierPlugin:
         return holds_falsifiers(path, self.bound_files, parent.session)
 
     def _contract_file(self, path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-        """Return the collector of a file; None if it has no contract, or a contract whose falsifiers are prose."""
+        """Return the collector of a file; None if it has no contract, or falsifiers that are text only."""
         contract = self.contracts.get(path.resolve())
         refusal = "\n".join(text for refused, text in self.refusals if refused == path.resolve())
         if not refusal and (contract is None or not contract.strict):
@@ -194,7 +194,7 @@ class FalsifierPlugin:
 
         # `@given` reads the profile when it decorates a test, that is, while the module is imported.
         before = settings.get_current_profile_name()
-        numbers = [clause.claim.examples for clause in self.clauses if clause.file == collector.path.resolve()]
+        numbers = [bound.claim.examples for bound in self.bound_claims if bound.file == collector.path.resolve()]
         load_profile(max(numbers, default=100), shrink=True)
         try:
             return (yield)
@@ -203,24 +203,25 @@ class FalsifierPlugin:
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Parametrize the functions that contracts bind, and skip other falsifiers with parameters, with the reason."""
-        clauses = self._binding(metafunc)
-        supplied = {*ARGUMENTS, *(name for clause in clauses for name in clause.arguments)}
+        bound_claims = self._binding(metafunc)
+        supplied = {*ARGUMENTS, *(name for bound in bound_claims for name in bound.arguments)}
         wanted = [name for name in metafunc.fixturenames if name in supplied]
-        if wanted and clauses:
-            self.uncollected.collected |= {clause.claim.id for clause in clauses}
-            rows = [self.rows.row(clause, device, wanted) for clause in clauses for device in clause.claim.devices]
-            # Hypothesis refuses parameters of function scope; parameters of session scope would reorder the tests.
+        if wanted and bound_claims:
+            self.uncollected.collected |= {bound.claim.id for bound in bound_claims}
+            rows = [self.rows.row(bound, device, wanted) for bound in bound_claims for device in bound.claim.devices]
+            # Not function scope: Hypothesis would refuse the test if a conftest has a fixture of the same name.
+            # Not session scope: pytest would reorder the tests of different modules.
             metafunc.parametrize(wanted, rows, scope="module")
         elif wanted and _is_falsifier(metafunc):
             refusals = f"; {self.refusal_text}" if self.refusal_text else ""
             reason = f"no contract binds {metafunc.function.__name__}{refusals}"
             metafunc.parametrize(wanted, [skipped_row(wanted, reason, "unbound")])
 
-    def _binding(self, metafunc: pytest.Metafunc) -> list[Clause]:
-        """Return the clauses that bind a test function; an empty list for a method."""
+    def _binding(self, metafunc: pytest.Metafunc) -> list[BoundClaim]:
+        """Return the claims that bind a test function; an empty list for a method."""
         path, name = Path(str(metafunc.module.__file__)).resolve(), metafunc.function.__name__
         # Compare names first: comparing paths takes longer, and pytest calls this for every test.
-        return [c for c in self.clauses if c.name == name and c.file == path and metafunc.cls is None]
+        return [c for c in self.bound_claims if c.name == name and c.file == path and metafunc.cls is None]
 
 
 def _is_falsifier(metafunc: pytest.Metafunc) -> bool:
@@ -265,7 +266,8 @@ class Imports:
         self._added = [name for name in names if name not in sys.path]
         self._finder = RootsFirst({module.partition(".")[0] for module in modules}, names)
         sys.path += self._added
-        # After pytest's own finder, which rewrites the assertions of these modules and also finds them in the roots.
+        # After pytest's finder, which must load the modules of falsifiers to rewrite their assertions. It leaves their
+        # packages to this finder.
         index = next((i for i, finder in enumerate(sys.meta_path, 1) if "_pytest" in type(finder).__module__), 0)
         sys.meta_path.insert(index, self._finder)
 

@@ -191,9 +191,10 @@ def _counterexample_lines(example: Counterexample, reason: str, verbose: bool) -
 
 def _printed(text: str, verbose: bool) -> str:
     """Return the last distinct lines that an example printed; all lines with `verbose`."""
-    # A loop prints the same line for every example; the last distinct lines are closest to the failure.
+    # A loop prints the same line for every example; the last distinct lines are closest to the failure. Of equal lines,
+    # the last is shown.
     lines_printed = text.splitlines()
-    shown = lines_printed if verbose else list(dict.fromkeys(lines_printed))[-MAX_LINES:]
+    shown = lines_printed if verbose else [*dict.fromkeys(reversed(lines_printed))][MAX_LINES - 1 :: -1]
     omitted = len(lines_printed) - len(shown)
     note = [f"({omitted} repeated or earlier lines are left out; -v shows them)"] if omitted else []
     return "\n".join([*note, *shown])

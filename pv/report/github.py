@@ -7,7 +7,7 @@ from pathlib import PurePath
 from pv.contract.finding import Location
 from pv.contract.wording import count
 from pv.report import View, details, phrases
-from pv.report.text import plain
+from pv.report.wrapping import plain
 from pv.results import requirements
 from pv.results.outcome import Outcome
 from pv.results.saved.changes import BaseComparison, ChangeKind
@@ -45,10 +45,10 @@ def render(report: Report, view: View) -> str:
 
 
 def annotations(report: Report, view: View) -> Iterator[Annotation]:
-    """Yield an annotation for every refusal, lint error, failure, weaker requirement and undecided contract.
+    """Yield an annotation for every refusal, lint error and failure, worst first.
 
-    The order is roughly worst first. Annotations for smaller measurements, stale evidence, notes of the comparison, and
-    unmet requirements of the report follow. Notices have no annotation.
+    Then yield annotations for differences from the base, undecided contracts, the reasons why the validation ended
+    early, and unmet requirements of the report. Notices have no annotation.
     """
     for finding in phrases.refusals_and_errors(report):
         message = f"{finding.message}; {finding.hint}" if finding.hint else finding.message

@@ -11,7 +11,7 @@ from pv.contract.wording import count
 from pv.engines.registry import engine_of
 from pv.equations.display import latex, text
 from pv.equations.parse import parse_equations
-from pv.report.wrapping import wrap_line
+from pv.report.wrapping import plain, wrap_line
 from pv.results.dry_run import DryRun
 from pv.results.saved.report import to_json
 
@@ -87,7 +87,7 @@ def render_formulas(contracts: Sequence[Contract], form: str) -> str:
         form: "text" or "latex".
     """
     lines = (line for contract in contracts for line in _formulas(contract, as_latex=form == "latex"))
-    return "".join(f"{line}\n" for line in lines)
+    return "".join(f"{plain(line)}\n" for line in lines)
 
 
 def _formulas(contract: Contract, *, as_latex: bool) -> Iterator[str]:
@@ -114,7 +114,7 @@ def dry_run_text(result: DryRun) -> str:
     number = count(sum(map(len, result.tasks.values())), "task")
     devices = " and ".join(result.devices)
     last = f"{number} for {devices} in {count(len(result.tasks), 'contract')}, none was run; exit {result.exit_code}"
-    return "\n".join([*lines, *result.problems, last, ""])
+    return plain("\n".join([*lines, *result.problems, last, ""]))
 
 
 def _task_counts(result: DryRun, id_: str) -> str:
@@ -126,7 +126,7 @@ def _task_counts(result: DryRun, id_: str) -> str:
         counts = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items())) or "nothing"
         parts.append(f"{device}: {counts}")
     if "cpu" in result.devices:  # mutants are tried on the CPU only
-        declared, generated = len({task.mutant for task in tasks if task.mutant}), result.automatic[id_]
+        declared, generated = len({task.mutant for task in tasks if task.mutant}), result.on_generated_mutants[id_]
         parts.append(f"{count(declared, 'declared mutant')}, {count(generated, 'claim')} on generated mutants")
     return "; ".join(parts)
 
@@ -134,7 +134,11 @@ def _task_counts(result: DryRun, id_: str) -> str:
 def dry_run_json(result: DryRun) -> str:
     """Return the result of a dry run as a JSON object, with every task."""
     contracts = [
-        {"id": id_, "automatic": result.automatic[id_], "tasks": [*map(asdict, result.tasks[id_])]}
+        {
+            "id": id_,
+            "automatic": result.on_generated_mutants[id_],
+            "tasks": [*map(asdict, result.tasks[id_])],
+        }
         for id_ in result.tasks
     ]
     content = {

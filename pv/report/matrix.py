@@ -9,7 +9,8 @@ from pv.contract.wording import count
 from pv.errors import UsageError
 from pv.report import COMPARISON_FORMATS, details, json_, phrases, writable
 from pv.report.markdown import code, escape, fenced
-from pv.report.text import INDENT, plain
+from pv.report.text import INDENT
+from pv.report.wrapping import plain
 from pv.results.comparison import Column, Comparison
 from pv.results.outcome import Outcome
 from pv.results.verdict import FAILING

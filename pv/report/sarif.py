@@ -9,7 +9,7 @@ from urllib.parse import quote
 from pv.contract.finding import Location
 from pv.errors import ExitCode
 from pv.report import View, details, phrases
-from pv.report.text import plain
+from pv.report.wrapping import plain
 from pv.results import requirements
 from pv.results.outcome import Outcome, Result
 from pv.results.saved.changes import ChangeKind

@@ -1,6 +1,5 @@
 """The report for a terminal or a log: one line for every contract, worst first, then a block for every failure."""
 
-import re
 from collections.abc import Iterator
 from io import StringIO
 from itertools import dropwhile
@@ -11,7 +10,7 @@ from rich.text import Text
 from pv.contract.wording import MAX_NAMES, listed
 from pv.report import View, details, phrases
 from pv.report.contract_line import contract_lines, sentence
-from pv.report.wrapping import wrap_styled
+from pv.report.wrapping import plain, wrap_styled
 from pv.results.evidence import UNFINISHED
 from pv.results.outcome import Result
 from pv.results.saved.changes import BaseComparison
@@ -36,8 +35,6 @@ MAX_BLOCKS = 20
 
 Failures with the same exception count as one.
 """
-# Output of the code under contract must not control the reader's terminal.
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def render(report: Report, view: View) -> str:
@@ -177,8 +174,3 @@ def _indented(text: str) -> str:
 
 def _labelled(label: str, style: str, *parts: str | tuple[str, str]) -> Text:
     return Text.assemble((f"{label:<10} ", style), *parts)
-
-
-def plain(text: str) -> str:
-    """Return the text with control characters as escapes, except line feeds and tabs."""
-    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)

@@ -1,5 +1,6 @@
-"""Format lines for a terminal: wrap long lines with a hanging indent, and quote the line of a file for a finding."""
+"""Format lines for a terminal: escape control characters, wrap long lines, quote the line of a file for a finding."""
 
+import re
 import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -15,10 +16,18 @@ NARROWEST = 40
 """Width in columns below which lines are not wrapped."""
 COMMANDS = ("rerun", "replay")
 """Labels of lines that are not wrapped, because users copy them into a shell."""
+# A contract, or output of the code under contract, must not control the reader's terminal.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def plain(text: str) -> str:
+    """Return the text with control characters as escapes, except line feeds and tabs."""
+    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
 def wrap_line(line: str, width: int, indent: int = 4) -> str:
-    """Wrap a line that is longer than `width`; the second and later lines get `indent` more columns than the first."""
+    """Escape control characters, and wrap a line longer than `width` with `indent` more columns for later lines."""
+    line = plain(line)
     if width < NARROWEST or len(line) <= width:
         return line
     margin = " " * (len(line) - len(line.lstrip()) + indent)
@@ -54,6 +63,6 @@ def excerpt(finding: Finding) -> Iterator[str]:
     except (OSError, IndexError):
         text = ""
     if text and column <= MAX_WIDTH:
-        yield f"  {line:>5} | {text[:MAX_WIDTH]}"
+        yield f"  {line:>5} | {plain(text[:MAX_WIDTH])}"
         yield f"        | {' ' * (column - 1)}^"
     yield f"        = pv explain {finding.code}"

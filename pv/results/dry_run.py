@@ -37,13 +37,13 @@ class DryRun:
         findings: The lint findings; tasks of a contract with a finding other than a notice cannot be built.
         devices: The requested devices.
         tasks: The tasks by id of the contract.
-        automatic: The number of claims judged by generated mutants, by id of the contract.
+        on_generated_mutants: The number of claims judged by generated mutants, by id of the contract.
     """
 
     findings: tuple[Finding, ...]
     devices: tuple[str, ...]
     tasks: Mapping[str, tuple[PlannedTask, ...]]
-    automatic: Mapping[str, int]
+    on_generated_mutants: Mapping[str, int]
 
     @property
     def problems(self) -> tuple[str, ...]:

@@ -64,7 +64,7 @@ class Selection:
         return self.selects(falsifier) and falsifier.id not in self.not_claimed
 
     @property
-    def live(self) -> tuple[str, ...]:
+    def active_devices(self) -> tuple[str, ...]:
         """Return the devices on which claims run now."""
         return ("cpu",) if self.devices is None else self.devices
 
@@ -137,7 +137,7 @@ def claim_results(contract: Contract, evidence: Evidence, selection: Selection) 
         if not selection.selects(falsifier):
             continue
         for device in falsifier.devices:
-            live = device in selection.live
+            live = device in selection.active_devices
             if not (live or selection.devices is None or device in selection.require):
                 continue
             if not selection.runs(falsifier):

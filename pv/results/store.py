@@ -98,7 +98,7 @@ def write(
 ) -> Path:
     """Write the evidence file of one contract and device atomically, and return its path.
 
-    Results of claims that were not measured now are kept, with the hardware and the date of their measurement.
+    Results of other claims of the contract are kept, with the hardware and the date of their measurement.
 
     Args:
         project: The project whose evidence folder is written.
@@ -244,7 +244,7 @@ def load(path: Path, form: str, renew: str = "--record") -> tuple[Json | None, l
         content: Json = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         return None, []
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # RecursionError: too deep nesting
         return None, [damaged_finding(path, str(error), renew)]
     problem = next(Draft202012Validator(schema(form)).iter_errors(content), None)
     if problem is None:

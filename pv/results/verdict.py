@@ -203,7 +203,7 @@ def decide(
     selected = [claim for claim in contract.claims if selection.selects(claim)]
     tried = [claim for claim in selected if selection.runs(claim)]
     # Mutants are tried on the CPU only.
-    on_mutants = tried if "cpu" in selection.live and selection.mutants else []
+    on_mutants = tried if "cpu" in selection.active_devices and selection.mutants else []
     claimed_mutants = {mutant for claim in on_mutants for mutant in claim.kills}
     # A replay decides one example, never a contract.
     partial = selection.replay or len(selected) < len(contract.claims)

@@ -111,7 +111,8 @@ class ForkLauncher:
         # SEQPACKET keeps message boundaries, and passes the file descriptors of a task with its message.
         self.socket, server_socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # The orphans of a killed server become children of this process, which can then kill and reap them.
-        tree.become_subreaper()
+        self.subreaper = contextlib.ExitStack()
+        self.subreaper.enter_context(tree.subreaper())
         config = json.dumps({"preload": preload, "work": str(work)})
         self.log = work / "server.log"
         with self.log.open("wb") as log:
@@ -248,7 +249,7 @@ class ForkLauncher:
             tree.kill_tree(self.process.pid)
             self.process.wait()
         self._kill_marked()
-        tree.become_subreaper(False)
+        self.subreaper.close()
 
     def _kill_marked(self) -> None:
         """Kill the processes that a killed server has left. They have the id of the pool in their environment."""

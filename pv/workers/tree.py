@@ -10,6 +10,7 @@ from pathlib import Path
 
 PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>
 PR_SET_CHILD_SUBREAPER = 36
+PR_GET_CHILD_SUBREAPER = 37
 PAGE, TICKS_PER_S = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
 
 
@@ -17,24 +18,47 @@ def supports_fork_server() -> bool:
     """Return whether the system supports the fork server: /proc with the children of processes, and subreapers."""
     if not Path(f"/proc/self/task/{os.getpid()}/children").exists():
         return False
-    return _prctl(PR_SET_CHILD_SUBREAPER, 1) and _prctl(PR_SET_CHILD_SUBREAPER, 0)
+    return _prctl(PR_SET_CHILD_SUBREAPER, int(is_subreaper()))  # without a change of the setting
 
 
-def become_subreaper(on: bool = True) -> None:
-    """Make orphaned descendants children of this process, so that they stay in its tree; undo it if `on` is False."""
-    _prctl(PR_SET_CHILD_SUBREAPER, int(on))
+def is_subreaper() -> bool:
+    """Return whether orphaned descendants become children of this process."""
+    value = ctypes.c_int()
+    return _prctl(PR_GET_CHILD_SUBREAPER, ctypes.addressof(value)) and value.value == 1
+
+
+def become_subreaper() -> None:
+    """Make orphaned descendants children of this process, so that they stay in its tree."""
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+@contextlib.contextmanager
+def subreaper() -> Iterator[None]:
+    """Make this process a subreaper; when the last of several such contexts ends, restore the first setting."""
+    _settings.append(is_subreaper())
+    become_subreaper()
+    try:
+        yield
+    finally:
+        setting = _settings.pop()
+        if not _settings:
+            _prctl(PR_SET_CHILD_SUBREAPER, int(setting))
+
+
+_settings: list[bool] = []
+"""For each active context of `subreaper`, whether this process was a subreaper before."""
 
 
 def die_with_parent() -> None:
-    """Let the kernel kill this process when its parent ends."""
+    """Let the kernel kill this process when the thread that forked it ends."""
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _prctl(option: int, value: int) -> bool:
-    """Set an attribute of this process; return whether the kernel accepted it."""
+    """Call prctl(2) with one argument; return whether the call succeeded."""
     try:
         libc = ctypes.CDLL(None, use_errno=True)
-        return bool(libc.prctl(option, value, 0, 0, 0) == 0)
+        return bool(libc.prctl(option, *map(ctypes.c_ulong, (value, 0, 0, 0))) == 0)
     except (OSError, AttributeError):
         return False
 
@@ -45,7 +69,8 @@ def children(pid: int) -> list[int]:
     # The process or one of its threads may end meanwhile.
     with contextlib.suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
-            pids += map(int, (thread / "children").read_text().split())
+            with contextlib.suppress(OSError):
+                pids += map(int, (thread / "children").read_text().split())
     return pids
 
 

@@ -64,7 +64,7 @@ class Context(_LazyAttributes):
         best_loss: The smallest finite loss of a step so far.
         elapsed_s: Seconds since `on_train_begin`; in a resumed run, including the seconds before its checkpoint.
         tokens: The number of scored tokens so far, of all ranks.
-        sequences: The number of sequences so far, of all ranks.
+        sequences: The number of sequences with a scored token so far, of all ranks.
         epochs: The number of planned epochs.
         steps_per_epoch: The number of optimizer steps of an epoch.
         total_steps: The number of planned steps.

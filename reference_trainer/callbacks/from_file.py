@@ -4,8 +4,11 @@
     use = "reference_trainer.callbacks.stopping:EarlyStopping"
     arguments = { metric = "eval/hard_loss", patience = 3 }
 
-Every process of a run creates its callbacks from the same file. Only code that this file names is executed. Messages
-contain no string of 4 or more characters from the arguments, because it may be a secret.
+Every process of a run creates its callbacks from the same file. Only code that this file names is executed.
+
+An argument may be a secret, so messages replace strings of 4 or more characters from the arguments by `...`, also where
+they are escaped. Names of arguments and of keys, numbers, shorter strings, and strings that a class changes or cuts
+before it quotes them, are shown.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import json
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -131,31 +135,34 @@ def create_callback(spec: Spec) -> Callback:
         # Pass a copy of the arguments, so that the callback cannot change `spec`.
         callback = callback_class(**json.loads(json.dumps(spec.arguments)))
     except Exception as error:
-        reason = _without_values(f"{type(error).__name__}: {error}", spec.arguments)
+        reason = _hide_strings(f"{type(error).__name__}: {error}", spec.arguments)
         raise SettingError(f"{spec.where}: cannot create {spec.use}: {reason}") from None
     try:
         as_callbacks([callback])
     except TypeError as error:
-        raise SettingError(f"{spec.where}: {error}") from error
+        raise SettingError(f"{spec.where}: {_hide_strings(str(error), spec.arguments)}") from None
     return callback
 
 
-def _without_values(text: str, value: object) -> str:
-    """Return the text without the strings in a JSON value, because the error of a constructor may quote a secret.
+def _hide_strings(text: str, value: object) -> str:
+    """Replace the strings of a JSON value in `text` by `...`, because an error may quote a secret.
 
-    Strings shorter than `_SHORTEST_SECRET`, numbers and the keys of objects are not removed.
+    Strings shorter than `_SHORTEST_SECRET`, numbers and the keys of objects are not replaced.
     """
-    secrets = {secret for secret in _strings(value) if len(secret) >= _SHORTEST_SECRET}
-    # An error may quote a string with the escapes of `repr` or JSON.
-    forms = {form for secret in secrets for form in (secret, repr(secret)[1:-1], json.dumps(secret)[1:-1])}
-    for form in sorted(forms, key=len, reverse=True):  # a shorter one may be a part of a longer one
-        text = text.replace(form, "...")
+    # The longest string first: it may contain another one.
+    for secret in sorted(set(_strings(value)), key=len, reverse=True):
+        # `repr`, also of a text that has a `repr`, and JSON write backslashes before a character, or an escape for it.
+        spellings = ({c, ascii(c)[1:-1].lstrip("\\"), json.dumps(c)[1:-1].lstrip("\\")} for c in secret if c != "\\")
+        pattern = "".join(rf"\\*(?:{'|'.join(map(re.escape, spelling))})" for spelling in spellings)
+        text = re.sub(pattern, "...", text) if pattern else text
     return text
 
 
 def _strings(value: object) -> Iterator[str]:
-    """Yield the strings in a JSON value, without the keys of objects."""
-    if isinstance(value, str):
+    """Yield the strings of a JSON value with at least `_SHORTEST_SECRET` characters, without the keys of objects."""
+    if isinstance(value, str) and len(value) >= _SHORTEST_SECRET:
         yield value
-    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+    if isinstance(value, dict):
+        value = list(value.values())
+    for item in value if isinstance(value, list) else ():
         yield from _strings(item)

@@ -211,9 +211,8 @@ def measured_rows(
     """Run both models without a gradient. The arguments and errors are as for `forward_backward`.
 
     Returns:
-        The rows with their metrics (without, for an `AlignedTeacher`), and the student's most probable tokens, int64
-        [B, T]. At unscored positions, the
-        token may be -1.
+        The rows, with their metrics unless the teacher is an `AlignedTeacher`, and the student's most probable tokens,
+        int64 [B, T]. At unscored positions, the token may be -1.
     """
     if isinstance(teacher, AlignedTeacher):
         student_BTV = checked_logits("student", student.logits(batch), batch.tokens, student.vocab_size)

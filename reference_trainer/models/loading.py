@@ -176,7 +176,7 @@ def when_loaded(module: nn.Module, action: Callable[[], object]) -> None:
 
 
 def lend_memory(module: nn.Module) -> None:
-    """Replace every parameter of a skeleton by NaNs on the CPU until `return_memory` is called.
+    """Replace every parameter with stored weights by NaNs on the CPU until `return_memory` is called.
 
     Code that adds adapters reads the device and the data type of the weights. If this code also computes with the
     weights, the results are NaN, which `return_memory` detects.

@@ -62,7 +62,7 @@ def create_run(settings: Settings, default: type[AnyRun], **options: Unpack[RunO
         options: The other arguments of `Run`.
 
     Raises:
-        SettingError: As `find_parts`, and if the class that the settings name raises `TypeError`.
+        SettingError: As `find_parts`, and if the class of the setting `parts` raises `TypeError`.
     """
     custom_class, arguments = find_parts(settings) or (None, {})
     run_class: Callable[..., AnyRun] = custom_class or default

@@ -53,7 +53,7 @@ class Annealed:
         shape: A name in `SHAPES`.
         warmup: The number of warm-up steps.
         name: The name of the setting, for error messages.
-        bounds: The smallest and largest allowed value; a warm-up needs 0 as the smallest.
+        bounds: The smallest and largest allowed value; a warm-up needs a smallest value of at most 0.
 
     Raises:
         SettingError: A number is not finite or out of bounds, the shape is unknown, the shape needs an end or
@@ -150,7 +150,7 @@ class Objective:
     feature_weight: float | Annealed = 0.0
 
     def weights(self, step: int, total: int) -> Weights:
-        """Return the arguments of step `step`, from 1, of `total`."""
+        """Return the arguments of the loss in step `step`, from 1, of `total`."""
 
         def at_step(value: float | Annealed) -> float:
             return value.at(step, total) if isinstance(value, Annealed) else value
@@ -167,7 +167,8 @@ class Objective:
     def needs_teacher(self, first: int, last: int, total: int) -> bool:
         """Return whether a term that needs the teacher has a weight above 0 in any step from `first` to `last`.
 
-        Checking these two steps is sufficient: a weight that is 0 in both is 0 in every step between them.
+        Checking these two steps is sufficient: a weight with `start` > 0 is 0 only at its end, and a weight with
+        `start` = 0 never falls.
         """
         both = (self.weights(first, total), self.weights(last, total))
         return any(weights.kd_weight or weights.feature_weight for weights in both)

@@ -11,7 +11,7 @@ from enum import Enum, IntFlag
 from reference_trainer.errors import SettingError
 
 UNREAD_STEPS = 256
-"""Largest number of steps before the sums on the device are read. The limit bounds the memory of these sums."""
+"""Largest number of steps between two reads of the metric sums on the device. The limit bounds their memory."""
 
 
 class Event(Enum):
@@ -36,7 +36,8 @@ class Action(IntFlag):
     """The request that a hook returns, such as `Action.EVALUATE | Action.SAVE`. Requests of several hooks are combined.
 
     LOG, EVALUATE and SAVE are carried out once: in the present step if the event of the action has not passed yet in
-    this step, else in the next step. If there is no next step, LOG and EVALUATE are dropped.
+    this step, else in the next step. If there is no next step, LOG and EVALUATE are dropped, and SAVE saves the last
+    step at the end of the run.
     """
 
     CONTINUE = 0
@@ -65,7 +66,8 @@ class Schedule:
     A step takes `accumulation` micro-batches of every rank. An epoch has `micro_batches` micro-batches, by default
     `accumulation * steps_per_epoch`; the last step of an epoch may take fewer. Every `log_every` steps the run logs,
     every `eval_every` steps it evaluates, every `save_every` steps it saves; 0 means never. If `save_every` is not 0,
-    the last step is saved too, so that a run can continue after `limit`, or after an error that follows the training.
+    the last step is saved too, so that a run can continue after `limit`, or after an error that follows the training,
+    such as a failed export.
 
     Raise `SettingError` for a number that is neither a positive integer nor an allowed 0 or None, and if
     `micro_batches` micro-batches do not make `steps_per_epoch` steps.
@@ -191,7 +193,7 @@ def _rest_of_step(schedule: Schedule, position: Position, asked: Action) -> Even
         return Event.LOG
     if event in (Event.OPTIMIZER_STEP, Event.LOG) and (is_due(step, schedule.eval_every) or Action.EVALUATE in asked):
         return Event.EVALUATE
-    if event is Event.EVALUATE:  # the step may be the best
+    if event is Event.EVALUATE:  # at SAVE, the save function decides whether the step is the best so far
         return Event.SAVE
     if event is not Event.SAVE and (is_saved(schedule, step) or Action.SAVE in asked):
         return Event.SAVE
@@ -210,8 +212,8 @@ def micro_batches(schedule: Schedule, epoch_step: int) -> range:
     return range(end - schedule.accumulation + 1, last + 1)
 
 
-def is_read(position: Position) -> bool:
-    """Return whether all ranks read the sums of the steps so far at `position`, before the hooks of its event."""
+def reads_metrics(position: Position) -> bool:
+    """Return whether all ranks read the metric sums from the device at `position`, before the hooks of its event."""
     if position.event is Event.STEP_END:
         return position.step % UNREAD_STEPS == 0
     return position.event in (Event.LOG, Event.EVALUATE, Event.SAVE, Event.EPOCH_END, Event.TRAIN_END)

@@ -96,7 +96,7 @@ def update_best(best: Best | None, *, step: int, score: float, mode: str, min_de
         min_delta: The smallest gain, exclusive, in the unit of the score.
 
     Raises:
-        CheckpointError: `mode` is another word.
+        CheckpointError: `mode` is neither "min" nor "max".
     """
     if mode not in MODES:
         raise CheckpointError(f"invalid mode {mode!r}: expected one of {', '.join(MODES)}")

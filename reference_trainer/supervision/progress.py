@@ -14,7 +14,7 @@ from reference_trainer.storage.export import MANIFEST, verify_manifest
 from reference_trainer.storage.retention import checkpoint_name, differences
 
 
-def whole_step(out: Path, report: Callable[[str], object]) -> int:
+def newest_undamaged_step(out: Path, report: Callable[[str], object]) -> int:
     """Return the step of the newest undamaged checkpoint; 0 if there is no checkpoint.
 
     Damaged checkpoints that are newer are renamed to `NAME.damaged`, so that the run does not resume from them. Raise
@@ -63,10 +63,10 @@ def model_step(out: Path) -> int:
 
 
 def is_done(out: Path, step: int | None) -> bool:
-    """Return whether `out` has the model of at least `step` steps.
+    """Return whether `out` has a model that was trained for at least `step` steps.
 
-    If `step` is None, return whether it has the model of a run without `max_steps`, or with fewer steps: the run has
-    ended after all planned steps, or because a callback ended it.
+    If `step` is None, return whether the run ended by itself, after all planned steps or because of a callback: the run
+    had no `max_steps`, or its model has fewer steps than `max_steps`.
     """
     taken = model_step(out)
     if step is not None:
@@ -74,11 +74,11 @@ def is_done(out: Path, step: int | None) -> bool:
     if not taken:
         return False
     limit = json.loads((out / MANIFEST).read_bytes()).get("settings", {}).get("max_steps")
-    return limit is None or taken < limit  # with fewer steps than its limit, the run has ended by itself
+    return limit is None or taken < limit
 
 
 def check_model(out: Path, settings: Settings) -> None:
-    """Raise `DriftError` if an explicit setting has another value than the run that trained the model in `out`."""
+    """Raise `DriftError` if an explicit setting differs from its value in the run that trained the model in `out`."""
     saved = json.loads((out / MANIFEST).read_bytes()).get("settings", {})
     chosen = saved.keys() & settings.flat(chosen=True).keys()
     present = {name: value for name, value in fixed_settings(settings).items() if name in chosen}

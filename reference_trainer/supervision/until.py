@@ -60,7 +60,7 @@ from reference_trainer.supervision.machines import (
     leading,
     next_announcement,
 )
-from reference_trainer.supervision.progress import check_model, is_done, model_step, whole_step
+from reference_trainer.supervision.progress import check_model, is_done, model_step, newest_undamaged_step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -360,12 +360,12 @@ def _attempts(
     report: Callable[[str], object],
 ) -> Verdict:
     """Make attempts until `verdict` is not RETRY; see `until`."""
-    step_before = whole_step(settings.run.out, report)
+    step_before = newest_undamaged_step(settings.run.out, report)
     attempts: list[Attempt] = []
     run = uuid4().hex[:8]  # not the process id, which may be the same after a restart of a container
     while True:
         # 1. Run an attempt from the newest undamaged checkpoint.
-        start = whole_step(settings.run.out, report)
+        start = newest_undamaged_step(settings.run.out, report)
         report(f"attempt {len(attempts) + 1}: " + (f"resumes from step {start}" if start else "starts over"))
         kill_stale(directory)
         with _watch(directory, limits, report):
@@ -378,7 +378,7 @@ def _attempts(
         if ending is Ending.FINISHED:
             reached = model_step(settings.run.out)
         else:  # after a failure, an existing model is from an earlier run
-            reached = whole_step(settings.run.out, report)
+            reached = newest_undamaged_step(settings.run.out, report)
         error = None if failure is None else (failure.type, failure.message, failure.step)
         attempts.append(Attempt(ending, reached, error))
         target = "" if limits.step is None else f" of {limits.step}"

@@ -25,7 +25,7 @@ def step_flops(teacher: nn.Module | None, student: nn.Module, shape: tuple[int, 
 
     The modules map int64 tokens [B, T] to logits, or to an object with `.logits`. They run on the meta device: nothing
     is computed; weights, buffers, gradients and the CPU generator are unchanged; hooks are called. Raise the error of
-    PyTorch if a module reads values of its tensors, or names another device (autocast).
+    PyTorch if a module reads values of its tensors, or uses another device, such as in `torch.autocast("cuda")`.
     """
     with FlopCounterMode(display=False) as counter, torch.random.fork_rng(devices=[]):
         if teacher is not None:
@@ -42,7 +42,7 @@ def counted_flops(teacher: nn.Module | None, student: nn.Module, tokens_BT: Tens
 
     Try `step_flops`, then `row_flops`, then `estimated_flops`. For an estimate, there is one line, with the reason.
     """
-    with suppress(Exception):  # raised by a module that reads values or names a device
+    with suppress(Exception):  # raised by a module that reads values or uses another device
         return step_flops(teacher, student, (tokens_BT.shape[0], tokens_BT.shape[1])), []
     try:
         return row_flops(teacher, student, tokens_BT), []
@@ -72,7 +72,8 @@ def row_flops(teacher: nn.Module | None, student: nn.Module, tokens_BT: Tensor) 
 
 def _count_row(teacher: nn.Module | None, student: nn.Module, tokens_1T: Tensor) -> int:
     """Return the floating-point operations of a step on one row."""
-    row_1T = torch.zeros_like(tokens_1T)  # not the tokens: a program that records the model would see a row twice
+    # Zeros, not the tokens: a forward hook that records the inputs of the model would record this row twice.
+    row_1T = torch.zeros_like(tokens_1T)
     # The counter does not support every fused attention; plain attention has the same products.
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.random.fork_rng():
         if teacher is not None:

@@ -8,7 +8,7 @@ A step has four phases:
 4. Step the optimizer.
 
 Reading a value from the device blocks until the device has computed the value. Values are therefore read only at
-events for which `is_read` returns True, when a callback reads a value, and before a save on request.
+events for which `reads_metrics` returns True, when a callback reads a value, and before a save on request.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from reference_trainer.plan.schedule import (
     Event,
     Position,
     Schedule,
-    is_read,
     is_saved,
     next_position,
+    reads_metrics,
 )
 from reference_trainer.ranks.parallel import ONE_PROCESS, Agreement, Parallel
 from reference_trainer.training.record import Record
@@ -194,7 +194,7 @@ class _Run:
             self._call(Event.SAVE)  # the run may have been killed after it wrote the checkpoint and before `on_save`
         while state.position.event is not Event.TRAIN_END:
             state.position = position = self._advance(action)
-            if is_read(position):
+            if reads_metrics(position):
                 self.record.read()
             is_stopping = position.event is Event.STEP_END and self.agreement.is_stop_requested()
             # A resumed run calls `on_step_end` of the saved step again, so save the states from before this call.

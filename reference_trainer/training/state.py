@@ -27,7 +27,7 @@ class TrainState:
     Attributes:
         position: Position of the last event.
         steps: Number of steps whose sums have been read.
-        sequences: Number of sequences in these steps, of all ranks.
+        sequences: Number of sequences with a scored token in these steps, of all ranks.
         tokens: Number of scored tokens in these steps, of all ranks.
         initial_loss: Loss of the first step with a scored token; None before such a step.
         final_loss: Loss of the last step with a scored token; None before such a step.
@@ -213,8 +213,8 @@ class RunServices:
     Attributes:
         evaluate: Returns the metrics of an evaluation; called in the steps that the schedule or a callback evaluates.
         save: Writes a checkpoint, or starts to; returns its path, or None if none is written. Called in each step that
-            is evaluated or whose checkpoint is due or requested, before `on_train_end` if callbacks have ended a run
-            with a `save_every` after another step, and before `StopRequestedError`.
+            is evaluated or whose checkpoint is due or requested; before `on_train_end` if the last step is not saved
+            yet, and `save_every` is not 0 or a callback has requested a save; and before `StopRequestedError`.
         stop_requested: Polled once a step: on one rank before `on_step_end`, on several ranks before the step, and also
             at the boundaries of epochs and before a save. If any rank returns True, the run saves the step and raises
             `StopRequestedError`. A run of one process polls it after an error too, and saves the last complete step if

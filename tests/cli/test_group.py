@@ -1,6 +1,7 @@
 """Exit codes of refusals and of bugs, and the commands that run no code under contract."""
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -91,6 +92,15 @@ def test_list_names_unreadable_contracts_and_verbose_lint_shows_the_line(project
     assert "C-LIMIT" in done.stdout
     assert " | schema: pv/2" not in run("lint").stdout
     assert "\n      1 | schema: pv/2\n        |         ^\n        = pv explain PV014\n" in run("lint", "-v").stdout
+
+
+@pytest.mark.parametrize(("command", "escape"), [("list", r"\e"), ("explain C-LIMIT", r"\e"), ("lint -v", "\x1b")])
+def test_a_contract_does_not_control_the_terminal(project: Project, command: str, escape: str) -> None:
+    contract = project("small") / "contracts/counting.yaml"
+    contract.write_text(contract.read_text().replace("a limit takes", f'"a {escape}[31mlimit" #'))
+    done = run(*command.split())
+    assert re.findall("[\x00-\x08\x0b-\x1f\x7f-\x9f]", done.stdout + done.stderr) == []
+    assert r"a \x1b[31mlimit" in done.stdout
 
 
 def test_shell_completes_ids_and_paths(project: Project) -> None:

@@ -63,6 +63,12 @@ def test_the_first_base_class_and_the_class_itself_come_first() -> None:
     assert [read_declarations(source, name).tolerance for name in "ABCD"] == [1, 2, 1, 3]
 
 
+@pytest.mark.parametrize("value", ["{**FEATURES, 'save': True}", "FEATURES | {'save': True}"])
+def test_constant_that_extends_an_imported_one_of_its_name_is_not_whole(value: str) -> None:
+    source = f"from base import FEATURES\nFEATURES = {value}\nclass Adapter:\n    features = FEATURES\n"
+    assert not read_declarations(source, "Adapter").is_whole
+
+
 def test_circular_base_classes_are_read() -> None:
     assert read_declarations("class A(B): ...\nclass B(A): ...\n", "A").is_whole
 

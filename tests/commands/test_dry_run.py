@@ -63,7 +63,7 @@ def test_the_tasks_are_those_of_the_request_in_their_order(project: Project) -> 
         "property: C-LIMIT on cpu / limit-forgotten",
         "run: C-RUN on cpu / last-step-lost",
     ]
-    assert (result.devices, result.automatic) == (("cpu", "cuda"), {"counting": 0})
+    assert (result.devices, result.on_generated_mutants) == (("cpu", "cuda"), {"counting": 0})
     without = dry_run(["C-LIMIT"], mutants=False)
     assert [str(task) for task in without.tasks["counting"]] == ["C-LIMIT on cpu"]
 

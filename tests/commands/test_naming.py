@@ -145,7 +145,7 @@ PLANNED: list[tuple[dict[str, Any], dict[str, list[str]], tuple[str, ...], tuple
     (
         {"only": ["C-LIMIT"], "contracts": ["second"]},
         {},
-        ("no claim matches 'C-LIMIT' (`pv list` shows all ids)",),
+        ("no claim matches 'C-LIMIT' in contracts that match 'second' (`pv list` shows all ids)",),
         ("--only C-LIMIT with --contract second",),
     ),
     ({"devices": ["cuda"]}, {"counting": ALL}, (LEFT_OUT,), ()),

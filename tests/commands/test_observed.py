@@ -391,9 +391,10 @@ def test_a_trace_of_another_version_is_refused_with_its_place(tmp_path: Path) ->
     (tmp_path / "trace-1-0-1.jsonl").write_text('{"event":"start","n":-1,"schema":"pv-trace/9"}\n')
     with pytest.raises(UsageError, match=r"trace-1-0-1.jsonl:1: unknown trace schema 'pv-trace/9'"):
         pv.check_run(trace=tmp_path)
-    (tmp_path / "trace-1-0-1.jsonl").write_text('{"event":"start","n":-1,"schema":"pv-trace/1"}\n{"event\n')
-    with pytest.raises(UsageError, match=r"trace-1-0-1.jsonl:2: not a trace"):
-        pv.check_run(trace=tmp_path)
+    for line in (b'{"event', b"5", b"{}", b'"\xff"', b"[" * 100_000):
+        (tmp_path / "trace-1-0-1.jsonl").write_bytes(b'{"event":"start","n":-1,"schema":"pv-trace/1"}\n%s\n' % line)
+        with pytest.raises(UsageError, match=r"trace-1-0-1.jsonl:2: not a trace"):
+            pv.check_run(trace=tmp_path)
 
 
 LANGUAGE_MODEL = """

@@ -75,12 +75,27 @@ def test_a_box_is_the_product_of_its_bounds_and_requires_leaves_points_out() -> 
         "a >",
         "not " * 5000 + "a",
         "(" * 500 + "a" + ")" * 500,
+        "a > 3  # first\nand a < 8",
+        'a >= 0 # """; print("executed"); """',
+        "len(xs * 100000000000) > 0",
+        "len((a > 0 and xs + xs) * 100000000000) > 0",
+        "len(100000000000 * max(xs, xs)) > 0",
+        "len((1 if a else sum(xs, xs)) * 100000000000) > 0",
     ],
 )
 def test_a_precondition_compares_bounds_and_does_nothing_else(requires: str) -> None:
-    refused = r"unknown bound|unsupported syntax|unknown function|invalid condition|too long"
+    refused = (
+        r"unknown bound|unsupported syntax|unknown function|invalid condition|too long|multiplication of a list|comment"
+    )
     with pytest.raises(ValueError, match=refused):
-        parse_box({"a": "0..9"}, requires)
+        parse_box({"a": "0..9", "xs": "list of bool, at most 2"}, requires)
+
+
+@pytest.mark.parametrize(
+    "requires", ["2 * len(xs) > a", "(a if xs else 0) * sum(xs)", "(xs == xs) * a", "(not xs) * a == 0"]
+)
+def test_a_precondition_multiplies_numbers(requires: str) -> None:
+    assert parse_box({"a": "0..9", "xs": "list of bool, at most 2"}, requires).admits({"a": 1, "xs": [True]})
 
 
 def test_a_small_box_is_enumerated_and_both_engines_run_if_asked() -> None:

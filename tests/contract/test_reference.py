@@ -28,3 +28,11 @@ def test_every_key_is_described() -> None:
 def test_page_is_current() -> None:
     is_current = PAGE.read_text() == markdown(schema("contract"))
     assert is_current, "run `pv schema --format markdown > docs/contract-reference.md`"
+
+
+def test_types_of_keys_of_other_packages_are_named() -> None:
+    types = ("boolean", "null", "string", ["integer", "null"])
+    nodes = {f"k{number}": {"type": type_, "minimum": 1} for number, type_ in enumerate(types)}
+    rows = [row for row in markdown({"properties": nodes}).splitlines() if row.startswith("| `k")]
+    values = ["`true` or `false`", "`null`", "text", "integer from 1 or `null`"]
+    assert [row.split(" | ")[1] for row in rows] == values

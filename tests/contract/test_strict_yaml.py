@@ -37,13 +37,21 @@ def test_scalar_has_the_value_of_yaml_1_2(scalar: str, tmp_path: Path) -> None:
     assert (findings, type(value), repr(value)) == ([], type(SCALARS[scalar]), repr(SCALARS[scalar]))
 
 
-@pytest.mark.parametrize("scalar", ["x + zz", '"x + zz"', "'x + zz'", "|\n    x + zz"])
+@pytest.mark.parametrize("scalar", ["x + zz", '"x + zz"', "'x + zz'", "|\n    x + zz", "|2\n      x + zz\n    y"])
 def test_position_inside_a_scalar_is_that_in_the_file(scalar: str, tmp_path: Path) -> None:
     text = f"a:\n  b: {scalar}\n"
     (tmp_path / "x.yaml").write_text(text)
     root, _ = parse(tmp_path / "x.yaml", Path("x.yaml"))
     position = root.value["a"].value["b"].text_position
     assert position is not None
-    place = position.locate(1, len("x + z"))
+    place = position.locate(1, root.value["a"].value["b"].text.index("zz") + 1)
     row = text.split("\n")[place.line - 1]
     assert row[place.column - 1 :].startswith("zz")
+
+
+def test_location_of_a_missing_value_is_that_of_the_nearest_value_above_it(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text("a: text\nb:\n- 1\n")
+    root, _ = parse(tmp_path / "x.yaml", Path("x.yaml"))
+    places: list[tuple[list[str | int], int]] = [(["a", 0], 1), (["a", "x"], 1), (["b", 0], 3), (["b", 1, "x"], 3)]
+    for path, line in places:
+        assert root.at(path).line == line, path

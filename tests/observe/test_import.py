@@ -1,8 +1,12 @@
 """The observer starts when torch is imported, however the script comes to import it."""
 
+import contextlib
 import multiprocessing
 import sysconfig
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -16,6 +20,55 @@ def test_the_file_that_starts_a_console_command_is_no_line_of_the_user() -> None
 
     assert not CallSites().is_user(f"{sysconfig.get_path('scripts')}/train-command")
     assert CallSites().is_user(__file__)
+
+
+def test_functions_with_equal_code_have_different_call_sites() -> None:
+    from pv.observe.call_sites import CallSites
+
+    sites = CallSites()
+
+    def one() -> tuple[str, int]:
+        return sites.find(1)
+
+    def two() -> tuple[str, int]:
+        return sites.find(1)
+
+    (first, first_number), (second, second_number) = [function() for function in (one, two)]
+    assert first != second and first_number != second_number
+
+
+@pytest.mark.parametrize(("option", "value"), [("sample", "0"), ("steps", "-1")])
+def test_invalid_number_is_refused_before_the_command_runs(
+    option: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from pv.observe.__main__ import main
+
+    with pytest.raises(SystemExit) as stop:
+        main([f"--{option}", value, "--trace", str(tmp_path), "--", "no-such-command"])
+    assert stop.value.code == 3
+    assert f"invalid value {value} for '{option}': expected an integer from" in capsys.readouterr().err
+
+
+def test_reduction_over_a_group_does_not_count_however_the_group_is_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+    import torch.distributed as dist
+
+    from pv.observe import collectives
+
+    for name in filter(partial(hasattr, dist), (*collectives.EXCHANGES, "reduce_scatter_single")):
+        monkeypatch.setattr(dist, name, lambda *args, **kwargs: None)
+    monkeypatch.setattr(dist, "get_world_size", lambda group=None: 2 if group is None else 1)
+    observer: Any = SimpleNamespace(steps=0, in_module=False, backward=None, reduced=0, reducers={})
+    observer.is_same_process, observer.observing = lambda: True, contextlib.nullcontext
+    collectives.install(lambda: observer)
+    calls: Any = dist
+    tensor, total = torch.ones(3), dist.ReduceOp.SUM
+    calls.all_reduce(tensor, total, "part")
+    calls.all_reduce(tensor, group="part")
+    calls.reduce_scatter_tensor(tensor, tensor, total, "part")
+    assert observer.reduced == 0
+    calls.all_reduce(tensor, total)
+    assert observer.reduced == 3
 
 
 def _train(steps: int, *, clears: bool) -> None:

@@ -15,7 +15,7 @@ from pv.contract.load import load
 from pv.contract.model import Binding, Falsifier, Target
 from pv.engines.trial import Counterexample, EquationMutants, Trial, TrialStatus
 from pv.pytest_plugin import claims
-from pv.pytest_plugin.arguments import Clause, Rows
+from pv.pytest_plugin.arguments import BoundClaim, Rows
 from pv.pytest_plugin.claims import Workers
 from pv.pytest_plugin.suites import SuiteClaim, leave_out_skipped
 from pv.source.project import find_project
@@ -92,7 +92,7 @@ def test_claims_share_a_run_of_one_contract_device_and_subject(tmp_path: Path, m
 
     def request(id_: str = "F", subject: str = "json", device: str = "cpu", of: str = "c") -> Any:
         claim = falsifier(id_, run="r", subject=Target(subject))
-        row: Any = rows.row(Clause(contract(claim, id=of), claim, tmp_path, "falsify"), device, ["run", "subject"])
+        row: Any = rows.row(BoundClaim(contract(claim, id=of), claim, tmp_path, "falsify"), device, ["run", "subject"])
         assert row.values[1].__name__ == subject
         return row.values[0]
 

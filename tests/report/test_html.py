@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+from dataclasses import replace
 from datetime import date
 from typing import Any
 from xml.etree.ElementTree import Element
@@ -164,3 +165,8 @@ def test_curve_is_scaled_to_its_box_and_described_as_text() -> None:
     (caption,) = figure.iter("figcaption")
     assert text_of(caption) == f"Reference run real-text on cpu, 61.27 s. {description}"
     assert strip.get("aria-label") == "Reference run real-text on cpu: order of 10 events"
+
+
+def test_step_of_a_long_run_is_written_in_full() -> None:
+    figure = charts.run(replace(TRACE, losses=((1.0, 4.0), (1_234_567.0, 2.0))))
+    assert "at step 1234567," in figure and ">step 1234567<" in figure

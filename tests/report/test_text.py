@@ -73,6 +73,8 @@ def test_repeated_and_early_lines_of_output_are_shown_only_with_v() -> None:
     assert "(10 repeated or earlier" in (short := render(long, "text")) and "line 9\n" not in short
     assert "line 9\n" in render(long, "text", verbose=True) and "line 39\n" in short
     assert "left out" not in render(report_with_output("one\ntwo\n"), "text")
+    last = report_with_output("\n".join(["loss is nan", *(f"line {n}" for n in range(40)), "loss is nan"]))
+    assert "            line 39\n            loss is nan\n" in render(last, "text")
 
 
 @pytest.mark.parametrize(("valid", "asked", "few"), [(1, 200, True), (19, 200, True), (20, 200, False), (1, 1, False)])

@@ -62,7 +62,7 @@ def test_results_that_are_not_measured_again_keep_hardware_and_date(project: Pro
     assert not any(HEAD.keys() & result.keys() for result in json.loads(path.read_text())["results"])
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"format": "pv-evidence/1"}'])
+@pytest.mark.parametrize("text", ["", "[]", '{"format": "pv-evidence/1"}', "[" * 100_000])
 def test_file_that_is_not_evidence_is_a_finding(project: Project, contract: Contract, text: str) -> None:
     path = store.record_path(project, contract, "cuda")
     path.parent.mkdir(parents=True, exist_ok=True)

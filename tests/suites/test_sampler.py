@@ -46,6 +46,14 @@ def test_released_samplers_keep_what_they_claim() -> None:
     assert TRYING.wrong(stateful.StatefulDistributedSampler) == dict.fromkeys(SIZE, "")
 
 
+def test_another_epoch_than_the_restored_one_starts_at_its_first_batch() -> None:
+    restored, fresh = batches.Batches(10, 2), batches.Batches(10, 2)
+    restored.load_state_dict({"epoch": 0, "done": 2})
+    for sampler in (restored, fresh):
+        sampler.set_epoch(1)
+    assert list(restored) == list(fresh)
+
+
 def drawn_globally(size: int, seed: int, epoch: int) -> list[int]:
     random.seed(seed + epoch)
     return random.sample(range(size), size)

@@ -1,9 +1,10 @@
 """How workers are started: fork servers, systems without them, the suites that they import, and what they use."""
 
 import contextlib
+import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 import pv
 from pv.errors import WorkerLost
 from pv.workers import launch, tree, worker
-from pv.workers.launch import ForkLauncher, SpawnLauncher
+from pv.workers.launch import ForkLauncher, Launcher, SpawnLauncher
 from pv.workers.pool import PoolCache
 from pv.workers.running_task import Task
 from pv.workers.tasks import Body
@@ -101,6 +102,35 @@ def test_pools_of_the_same_modules_share_a_server(marked: Callable[[], list[int]
             assert reply.last("end") is not None
             assert len(marked()) == servers, f"after {preload}"
     assert marked() == []
+
+
+def test_closing_one_of_two_servers_keeps_the_process_a_subreaper(tmp_path: Path) -> None:
+    def start(name: str) -> "contextlib.closing[Launcher]":
+        (folder := tmp_path / name).mkdir()
+        return contextlib.closing(launch.start_launcher([], folder))
+
+    before = tree.is_subreaper()
+    first = start("first").__enter__()
+    with start("second"):
+        first.close()
+        first.close()  # again, as after a failed start
+        assert tree.supports_fork_server() and tree.is_subreaper()
+    assert tree.is_subreaper() == before
+    with tree.subreaper():  # the process is a subreaper before
+        start("third").__enter__().close()
+        assert tree.is_subreaper()
+
+
+def test_children_of_all_living_threads_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def iterdir(folder: Path) -> Iterator[Path]:
+        yield folder / "0"  # a thread that has ended
+        yield from threads(folder)
+
+    threads = Path.iterdir
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        monkeypatch.setattr(Path, "iterdir", iterdir)
+        assert process.pid in tree.children(os.getpid())
+        process.kill()
 
 
 SCRIPT = """

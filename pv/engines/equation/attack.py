@@ -9,7 +9,8 @@ On every example
 4. the code is compared with the equation again for other memory layouts of its arrays.
 
 If all examples held, mutants of the equation are compared with the recorded results of the code: a killed mutant shows
-that the attack detects a wrong equation. This is done on the CPU, and neither in a replay nor on a mutant of the code.
+that the attack detects a wrong equation. Mutants are tried only on the CPU, not in a replay, and not if the code itself
+has a mutant.
 """
 
 import json
@@ -46,7 +47,7 @@ from pv.equations.tolerance import SLACK, Limits
 
 MAX_EXAMPLES = 200
 MAX_ELEMENTS = 2**20
-"""The total number of elements of the recorded examples: it limits memory and, for each mutant, time."""
+"""Largest total number of elements of the recorded examples. It limits memory and, for each mutant, time."""
 
 
 def try_mutants(claim: Definition, recorded: "RecordedExamples") -> dict[str, object]:
@@ -95,8 +96,8 @@ def _differs_from_equation(comparison: Comparison, limits: Limits) -> bool:
     if comparison.result.shape != value.shape:
         return True
     difference = comparison.difference(value)
-    # Compare with a lower bound of the limit first, since computing the limit takes eight more evaluations. If a result
-    # is not from the code, it is computed in float64: its limit is close to 0, and 0 is the lower bound.
+    # Compare with a lower bound of the limit first, since computing the limit takes eight more evaluations. If the
+    # result is the derivative of another equation, it is computed in float64, not by the code: the lower bound is 0.
     unit_roundoff = limits.unit_roundoff(comparison.result.dtype) if comparison.is_from_code else 0.0
     lower_bound = SLACK * unit_roundoff * value.abs().nan_to_num(posinf=0.0)
     if limits.equation.accuracy.tolerance is None and not (difference > lower_bound).any():
@@ -153,8 +154,8 @@ def attack(
         stream: Receives counterexamples and the arguments of the current call.
 
     Returns:
-        The record of the trial; if all examples held in a search on the CPU with the clean code, with the number of
-        equation mutants that were killed.
+        The record of the trial. If all examples held on the CPU, and the trial is neither a replay nor on a mutant of
+        the code, `equation_mutants` has the numbers of tried and killed equation mutants, and the survivors.
     """
     parsed, problems = parse_equations(equations)
     if problems:
@@ -178,7 +179,8 @@ class _Attack:
     recorded: RecordedExamples = field(default_factory=RecordedExamples)
     tolerance_check: ToleranceCheck = field(default_factory=ToleranceCheck)
     cause: str = ""
-    """Cause of the first failure before shrinking: a shrunk array may be too small to show a factor or permutation."""
+    """Cause of the first failure, such as `twice the expected value`, found before shrinking: one number does not show
+    whether a factor or the order of axes is wrong."""
 
     def run(self) -> dict[str, object]:
         """Try the examples; return the record of the trial."""
@@ -226,7 +228,7 @@ class _Attack:
     def _decode_example(self, text: str) -> Example:
         """Return the example to replay from its arguments as a JSON object."""
         if not text.startswith("{"):
-            raise ValueError("an equation is replayed by its exact arguments, which the JSON report has")
+            raise ValueError("invalid example: expected a JSON object; copy `arguments` from the JSON report")
         variables, decoded = self.claim.variables, decode(json.loads(text))
         sizes = {name: int(decoded.pop(name)) for name in free_sizes(variables)}
         arrays = {name: _array(value, variables[name].kind) for name, value in decoded.items()}
@@ -246,7 +248,7 @@ class _Attack:
         self.stream.put("counterexample", status=status.value, **self._counterexample(example, error))
         if not self._is_full_search:
             return self._final_record(status, describe_error(error), example, error)
-        # Prefer float32, if the example fails with it too: its numbers are printed without rounding.
+        # Prefer float32 if the example fails with it too: it is the dtype that a reader tries first.
         in_float32 = replace(example, dtype="float32")
         if "float32" in self.claim.accuracy.dtypes and self._fails(in_float32):
             example = in_float32
@@ -363,7 +365,7 @@ class _Attack:
             return ARRAY_HINT
         if isinstance(error, Refuted) and error.cause:
             return f"; {error.cause}"
-        return f"; before it was made smaller, {self.cause}" if self.cause else ""
+        return f"; before shrinking, {self.cause}" if self.cause else ""
 
     def _called_equation(self) -> Definition:
         """Return the equation whose code is called: for a claim about a derivative, the differentiated one."""
@@ -415,7 +417,7 @@ def _expected_numpy(error: BaseException) -> bool:
 
 
 def _array(value: object, kind: Kind) -> Tensor:
-    """Return the array of an example for an argument of the code."""
+    """Return the array of an example from an argument of the code, as the inverse of `as_argument`."""
     array = torch.as_tensor(value)
     if kind == Kind.MASK:
         return array != 0

@@ -100,7 +100,8 @@ def _size_faults(variables: Mapping[str, Variable], sizes: Mapping[str, tuple[in
     for axis, (size, name) in sizes.items():
         declared = variables.get(axis)
         if declared is not None and not float(declared.low) <= size <= float(declared.high):
-            yield f"axis {axis} has size {size} in {name}, its domain is {declared.low:g}..{declared.high:g}"
+            domain = f"{_text(declared.low)}..{_text(declared.high)}"
+            yield f"axis {axis} has size {size} in {name}, its domain is {domain}"
 
 
 def _value_faults(
@@ -113,9 +114,15 @@ def _value_faults(
         outside = [number for number in array.numbers if not _is_in_domain(variable, number, low, high, array.rounding)]
         if outside:
             extra = f" or {variable.extra}" if variable.extra is not None else ""
-            yield f"{name} is {outside[0]:g}, its domain is {variable.kind} {low:g}..{high:g}{extra}"
+            domain = f"{variable.kind} {_text(low)}..{_text(high)}{extra}"
+            yield f"{name} is {_text(outside[0])}, its domain is {domain}"
         elif variable.kind in DISTRIBUTIONS and not _sums_to_one(variable, array):
             yield f"{name} does not sum to 1 along {variable.axes[-1]}"
+
+
+def _text(number: float | str) -> str:
+    """Return a number with the fewest digits that identify it; a name unchanged."""
+    return number if isinstance(number, str) else repr(number).removesuffix(".0")
 
 
 def _bounds(variable: Variable, arrays: Mapping[str, Array], sizes: Mapping[str, float]) -> tuple[float, float]:
@@ -135,12 +142,11 @@ def _is_in_domain(variable: Variable, number: float, low: float, high: float, ro
     """Return whether a number is in the domain of a variable, up to the relative error `rounding`."""
     if variable.extra is not None and number == variable.extra:
         return True
-    is_integer = math.isfinite(number) and number == math.floor(number)
-    if variable.kind in (Kind.INT, Kind.INDEX, Kind.MASK, Kind.SIZE) and not is_integer:
-        return False
+    if variable.kind in (Kind.INT, Kind.INDEX, Kind.MASK, Kind.SIZE):
+        return number.is_integer() and low <= number <= high
     # An example that was printed in its dtype may be one rounding outside of a bound.
     slack = rounding * (1 if variable.kind in DISTRIBUTIONS else max(abs(low), abs(high)))
-    slack = 0.0 if is_integer or not math.isfinite(slack) else slack
+    slack = slack if math.isfinite(slack) else 0.0
     return low - slack <= number <= high + slack
 
 

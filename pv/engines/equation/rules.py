@@ -38,7 +38,7 @@ def is_compared(claim: Falsifier) -> bool:
     Code("PV180", "an expression, `requires` or invariant that is not in the language, or whose axes do not fit"),
     Code("PV181", "the domain or result of an equation cannot be read"),
     Code("PV182", "`implemented_by` or `returns` of an equation is not in the language"),
-    Code("PV183", "`derivative_of` of an equation does not fit"),
+    Code("PV183", "`derivative_of` names what cannot be differentiated, or its equation has another domain or result"),
     Code("PV184", "a falsifier without a test whose equation cannot be evaluated, or is compared with no code"),
     Code("PV185", "an executable equation that no falsifier and no other equation uses", Stops.NOTHING),
     Code("PV187", "an unknown, duplicate or circular name in `use`, `domains` or `constants`"),

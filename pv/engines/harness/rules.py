@@ -193,12 +193,13 @@ BUILTINS = {"open", "input", "print", "exec", "eval", "__import__", "breakpoint"
 def boxes(context: Context) -> Iterator[Finding]:
     """Check that the bounds of harnesses admit values, and that `requires` is an expression over the bounds."""
     for harness in context.contract.harnesses:
-        for name, text in harness.bounds.items():
-            if harness_bounds.parse_bound(text).empty:
-                hint = "write the lower end first"
-                yield error("PV190", harness.at(f"bounds/{name}"), f"{harness.id}: {name} {text} admits no value", hint)
+        bounds = {name: harness_bounds.parse_bound(text) for name, text in harness.bounds.items()}
+        for name, bound in bounds.items():
+            if bound.empty:
+                message = f"{harness.id}: {name} {harness.bounds[name]} admits no value"
+                yield error("PV190", harness.at(f"bounds/{name}"), message, "write the lower end first")
         try:
-            harness_bounds.parse_condition(harness.requires, tuple(harness.bounds))
+            harness_bounds.parse_condition(harness.requires, bounds)
         except ValueError as problem:
             hint = f"compare the bounds {', '.join(harness.bounds)} with numbers or each other"
             yield error("PV191", harness.at("requires"), f"{harness.id}: {problem}", hint)

@@ -186,7 +186,7 @@ def parse_counterexample(text: str, box: Box) -> dict[str, Value] | None:
     """Return the point in a message such as `false when calling harness(5, [3]) (which returns False)`.
 
     CrossHair reports a counterexample only in the text of a message. The result is None if the message contains no
-    call, such as for a predicate that does not take the same path twice, or if the arguments do not fit the bounds.
+    call, such as for a predicate that does not take the same path twice, or if the names do not match the bounds.
     """
     start = text.rfind("when calling harness(")
     # The message continues after the call, and values in the call may contain brackets: find the longest text that
@@ -202,7 +202,7 @@ def parse_counterexample(text: str, box: Box) -> dict[str, Value] | None:
 
 
 def _bound_arguments(call: ast.Call, box: Box) -> dict[str, Value] | None:
-    """Return the arguments of a call by the names of the bounds; None if they are not literals or do not fit."""
+    """Return the arguments of a call by the names of the bounds; None if they are no literals or have other names."""
     names = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in box.bounds]
     try:
         values = [ast.literal_eval(argument) for argument in call.args]

@@ -37,7 +37,7 @@ class RunPayload:
         arguments: The arguments of the function or command.
         test: The predicate over the record.
         observed: The id of the `training-run` claim that judges the trace; "" for none.
-        must_reach: The result of a claim that the run does not reach: undecided if True, not claimed if False.
+        must_reach: Whether `observed` is undecided, rather than not claimed, if the trace has nothing for it to check.
     """
 
     directory: str = ""

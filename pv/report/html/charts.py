@@ -53,7 +53,7 @@ def _summary(points: Points, name: str) -> str:
         return ""
     (first, start), (last, end) = points[0], points[-1]
     low = min(value for _, value in points)
-    return f"{name} {start:.4g} at step {first:g}, {end:.4g} at step {last:g}, lowest {low:.4g}."
+    return f"{name} {start:.4g} at step {first:.12g}, {end:.4g} at step {last:.12g}, lowest {low:.4g}."
 
 
 def _curve(points: Points, label: str) -> Html:
@@ -78,8 +78,8 @@ def _ticks(points: Points) -> Html:
     if min(values) == max(values):
         places = [(EDGE, HEIGHT // 2 - 6, "start", f"{max(values):.4g}")]
     places += [
-        (EDGE, bottom, "start", f"step {points[0][0]:g}"),
-        (right, bottom, "end", f"step {points[-1][0]:g}"),
+        (EDGE, bottom, "start", f"step {points[0][0]:.12g}"),
+        (right, bottom, "end", f"step {points[-1][0]:.12g}"),
     ]
     return join([tag("text", label, x=x, y=y, text_anchor=anchor, class_="tick") for x, y, anchor, label in places])
 

@@ -4,7 +4,7 @@ import html
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pv.report.text import plain
+from pv.report.wrapping import plain
 
 VOID = {"input", "meta"}
 """Elements without an end tag. SVG elements always need one: otherwise the following elements become their children."""

@@ -47,7 +47,8 @@ class OpenedFilesLog:
         """The files that were opened while no task ran, for example by libraries that are loaded once for all tasks."""
         self._began: dict[object, int] = {}
         """The moment at which each running task began."""
-        self._queue = _libc.inotify_init1(IN_NONBLOCK | IN_CLOEXEC)
+        # The C library of macOS does not have the function.
+        self._queue = _libc.inotify_init1(IN_NONBLOCK | IN_CLOEXEC) if hasattr(_libc, "inotify_init1") else -1
         self._is_incomplete = self._queue < 0 or not all(map(self._watch, self._walk()))
         """Whether events may be missing; every file then counts as opened."""
 

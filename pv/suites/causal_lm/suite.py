@@ -1,6 +1,6 @@
 """The suite `causal-lm`: the bench of a language model, and the claims.
 
-The claims are about causality, padding, packing, the loss, saving, and the cache.
+The claims are about randomness, causality, padding, packing, the loss, saving, and the cache.
 """
 
 import inspect

@@ -327,16 +327,18 @@ def _read(folder: Path, complete: bool) -> Run:
 def _read_file(file: Path) -> list[Event]:
     """Return the events of a trace, without an incomplete last line."""
     events = []
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(keepends=True), 1):
-        if not line.endswith("\n"):  # the process was killed during a write
-            break
+    # The part after the last line end is empty, or was cut when the process was killed during a write.
+    for number, line in enumerate(file.read_bytes().split(b"\n")[:-1], 1):
         try:
             event = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise UsageError(f"{file}:{number}: not a trace: {error.msg}") from error
-        if number == 1 and (not isinstance(event, dict) or event.get("schema") != SCHEMA):
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"{file}:{number}: not a trace: {getattr(error, 'msg', error)}") from error
+        is_event = isinstance(event, dict) and "event" in event
+        if number == 1 and not (is_event and event.get("schema") == SCHEMA):
             schema = event.get("schema") if isinstance(event, dict) else None
             raise UsageError(f"{file}:1: unknown trace schema {schema!r} (this pv reads {SCHEMA!r})")
+        if not is_event:
+            raise UsageError(f"{file}:{number}: not a trace: expected an object with the key 'event'")
         events.append(event)
     return events
 

@@ -35,7 +35,17 @@ def test_encoded_tensors_are_read_and_may_be_rounded_at_a_bound() -> None:
         values = {"x": encode(torch.tensor([0.1, 0.3], dtype=dtype))[0]}
         assert list(faults(variables, values)) == []
     outside = {"x": encode(torch.tensor([0.31]))[0]}
-    assert list(faults(variables, outside)) == ["x is 0.31, its domain is real 0.1..0.3"]
+    assert list(faults(variables, outside)) == ["x is 0.3100000023841858, its domain is real 0.1..0.3"]
+    narrow = parse_domain({"x": "real[N] 0.9985..0.999"})
+    assert list(faults(narrow, {"x": encode(torch.tensor([1.0], dtype=torch.bfloat16))[0]})) == []  # the nearest number
+
+
+def test_number_and_bounds_are_named_with_all_digits() -> None:
+    for domain, value, says in (
+        ("real[N] 0..1", [1.0000005], "x is 1.0000005, its domain is real 0..1"),
+        ("int 0..1234567", 1234568, "x is 1234568, its domain is int 0..1234567"),
+    ):
+        assert list(faults(parse_domain({"x": domain}), {"x": value})) == [says]
 
 
 def test_infinite_value_does_not_hide_other_errors(tried) -> None:

@@ -88,7 +88,7 @@ def test_a_box_that_is_too_large_to_be_counted_out_is_undecided_though_the_solve
     assert huge.outcome is Outcome.UNDECIDED
     counted, solved = huge.reason.split("; ")
     assert counted.startswith("exhaustive: at its limit of 1 s of CPU time, ")
-    assert counted.endswith(" of 1,000,000,000,000,000,000 points were tried")
+    assert counted.endswith(" of 1,000,000,000,000,000,000 points were enumerated")
     assert solved.startswith("CrossHair ") and ": confirmed over " in solved
 
 

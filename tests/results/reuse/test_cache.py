@@ -8,6 +8,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -302,8 +303,9 @@ def test_file_counts_for_all_tasks_if_a_task_begins_again(tree: Path, log: Opene
     assert log.opened_since(log.end("next")) == {"data/one.txt"}
 
 
-def test_every_file_counts_as_opened_without_inotify(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opened_files._libc, "inotify_init1", lambda flags: -1)
+@pytest.mark.parametrize("libc", [SimpleNamespace(inotify_init1=lambda flags: -1), SimpleNamespace()])
+def test_every_file_counts_as_opened_without_inotify(tree: Path, monkeypatch: pytest.MonkeyPatch, libc: object) -> None:
+    monkeypatch.setattr(opened_files, "_libc", libc)
     log = OpenedFilesLog(find_project(tree))
     assert log.opened_since() == {
         ".hidden/four.txt",

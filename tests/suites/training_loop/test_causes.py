@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import SkipTest
 
@@ -25,6 +26,24 @@ from tests.suites.training_loop.loop_faults import faulty, refutation
 from tests.suites.training_loop.planting import attack, by_id, contract, correct, loop_of, planted
 
 CAUSES: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("causes.yaml").read_text())
+
+
+def test_too_few_steps_are_not_called_a_step_for_each_micro_batch() -> None:
+    run = correct().run(data.Job(train=unequal(5), batch=2, accumulate=1, epochs=1))
+    few, many = replace(run, steps=run.steps[:2]), replace(run, steps=(*run.steps, run.steps[0]))
+    assert (data._causes_of_steps(few), data._causes_of_steps(many)) == ((), ())
+
+
+def test_orders_that_depend_on_seed_plus_epoch_are_named_if_the_last_epoch_is_incomplete() -> None:
+    class Incomplete:
+        used = (correct().run(data.Job(train=unequal(1), epochs=1)),)
+
+        def run(self, job: data.Job) -> Any:
+            names = [job.seed + epoch + k for epoch in range(3) for k in range(data.ORDERED)][:-1]
+            return SimpleNamespace(steps=[SimpleNamespace(names=names)], leftover=[])
+
+    with pytest.raises(AssertionError, match=r"seed \+ epoch only"):
+        data.falsify_neighbouring_seeds_share_no_order(Incomplete())
 
 
 @pytest.mark.parametrize(("claim", "fault"), [(claim, fault) for claim in CAUSES for fault in CAUSES[claim]])
