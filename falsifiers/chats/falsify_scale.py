@@ -92,7 +92,7 @@ def falsify_tokens_of_pieces(subject: Any, prefix: str, rest: str, added: str, k
 @given(workers=st.integers(0, 2), count=st.integers(0, 20), bad=st.integers(0, 30))
 @example(workers=2, count=20, bad=30)
 def falsify_blocks_are_mapped_in_order(subject: Any, workers: int, count: int, bad: int) -> None:
-    """Map blocks, where the block `bad` raises an error; at most `AHEAD` blocks for each worker are read ahead."""
+    """Map blocks, where the block `bad` raises an error; at most three blocks for each worker are read ahead."""
     read, results = list[int](), list[int]()
 
     def blocks() -> Iterator[int]:
@@ -108,7 +108,7 @@ def falsify_blocks_are_mapped_in_order(subject: Any, workers: int, count: int, b
     def map_all() -> None:
         for result in subject.ordered_map(double, blocks(), workers):
             results.append(result)
-            limit = len(results) - 1 + max(subject.AHEAD * workers, 1)
+            limit = len(results) - 1 + max(3 * workers, 1)
             case = f"{workers} workers read {len(read)} blocks until {len(results)} are mapped"
             assert len(read) <= limit, f"{case}; expected at most {limit}"
 

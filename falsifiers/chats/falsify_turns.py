@@ -243,9 +243,9 @@ def _with(row: dict[str, Any], keys: Keys, value: object = None) -> dict[str, An
 
 @given(path=st.sampled_from(list(_leaves(ROW))), template=READING, turns=TURNS)
 def falsify_fields_change_a_token_or_are_named(subject: Any, path: Keys, template: Tokenizer, turns: str) -> None:
+    """Change a field of a row: tokens or masks change if and only if no note names the field."""
     before, notes = _write_row(subject, ROW, template, turns)
     after, _ = _write_row(subject, _with(ROW, path), template, turns)
-    """Change a field of a row: tokens or masks change if and only if no note names the field."""
     keys = [key for key in path if isinstance(key, str)]
     name = ".".join(keys[1:] if keys[0] == "messages" else keys)
     if name == "weight":

@@ -314,6 +314,7 @@ def falsify_a_broken_step_is_left_out_and_raised_when_read(
     settings=st.sampled_from([(True, None), (True, False), (False, True), (False, None)]),
     value=VALUES,
 )
+@example(steps=3, every=4, broken_step=2, settings=(True, False), value=math.nan)
 def falsify_an_error_is_raised_at_once(
     subject: Any, steps: int, every: int, broken_step: int, settings: tuple[bool, bool | None], value: float
 ) -> None:

@@ -134,10 +134,12 @@ def falsify_plan_is_what_the_run_needs(
             largest = accumulate * settings.data.batch_size * settings.data.length
             assert_equal(f"tokens of a step, {rows}", (one.largest_step, three.largest_step), (largest, 3 * largest))
         lines = subject.plan_lines(planned, tokens_per_s=0.25)
+        count = sum(map(torch.Tensor.numel, result.student.parameters()))
         numbers = [
-            f"{planned.parameters[0]:,} parameters, {planned.parameters[1]:,} trained",
+            f"{count:,} parameters, {count:,} trained",
             *(f"{size / 2**20:.2f} MiB {part}" for part, size in planned.memory.items() if size),
             f"{sum(planned.memory.values()) / 2**20:.2f} MiB per rank in total",
+            f"tokens of a step: at most {largest:,}, with padding",
             f"steps: {planned.steps:,}",
             f"predicted tokens: {planned.predicted_tokens:,}",
             f"time: {planned.predicted_tokens / 0.25 / 3600:.2f} h",
@@ -187,18 +189,19 @@ ATTEMPT |= {"resume": Path("latest"), "max_steps": 3}
 @given(
     chosen=st.sets(st.sampled_from(sorted(CHOSEN))),
     positions=st.sampled_from([None, 128, 1024, 40960]),
+    key=st.sampled_from(["max_position_embeddings", "n_positions", "n_ctx", "seq_length"]),
     nested=st.booleans(),
     kind=st.sampled_from(["weights", "adapter", "configuration", "decoder"]),
     file=st.sampled_from(["model.safetensors", "model-00001-of-00002.safetensors", "pytorch_model.bin"]),
 )
-@example(chosen=set(), positions=128, nested=True, kind="weights", file="pytorch_model.bin")
-@example(chosen={"lr", "length"}, positions=40960, nested=False, kind="adapter", file="model.safetensors")
-@example(chosen={"clip"}, positions=128, nested=False, kind="configuration", file="model.safetensors")
+@example(chosen=set(), positions=128, key="n_positions", nested=True, kind="weights", file="pytorch_model.bin")
+@example(chosen={"lr", "length"}, positions=40960, key="n_ctx", nested=False, kind="adapter", file="model.safetensors")
+@example(chosen={"clip"}, positions=128, key="n_ctx", nested=False, kind="configuration", file="model.safetensors")
 def falsify_defaults_are_those_of_what_is_trained(
-    subject: Any, chosen: set[str], positions: int | None, nested: bool, kind: str, file: str
+    subject: Any, chosen: set[str], positions: int | None, key: str, nested: bool, kind: str, file: str
 ) -> None:
     with scratch() as directory:
-        sizes = {} if positions is None else {"max_position_embeddings": positions}
+        sizes = {} if positions is None else {key: positions}
         content = {"model_type": "llama", **({"text_config": sizes} if nested else sizes)}
         (directory / "config.json").write_text(json.dumps(content))
         if kind in ("weights", "adapter"):
@@ -212,7 +215,7 @@ def falsify_defaults_are_those_of_what_is_trained(
             defaults = PRETRAINED | ({"lr": 2e-4} if kind == "adapter" else {})
             defaults["length"] = min(1024, positions or 1024)
             expected |= {name: value for name, value in defaults.items() if name not in chosen}
-        case = f"settings of {kind} {file}, with values for {sorted(chosen)}"
+        case = f"settings of {kind} {file} with the configuration {content}, with values for {sorted(chosen)}"
         seen = subject.with_defaults(settings).flat()
         assert_equal(f"names of the {case}", seen.keys(), expected.keys())
         changed = [name for name in seen if seen[name] != expected[name]]
