@@ -115,6 +115,9 @@ def _expected(name: str, start: float, end: float | None, warmup: int, step: int
     to_zero=st.sampled_from([None, *FIELDS[1:]]),
     constant=st.sampled_from([None, *FIELDS]),
 )
+@example(
+    starts=(2.0, 0.5, 0.75, 0.5), ends=(None, 1.5, 0.25, None), warmup=2, to_zero="kd_weight", constant="ce_weight"
+)
 def falsify_weights_with_an_end_warm_up(
     subject: Any,
     starts: tuple[float, ...],

@@ -292,6 +292,7 @@ def _generators() -> tuple[Any, ...]:
 
 
 @given(seed=SEEDS, raises=st.sampled_from([None, "on_train_begin", "on_step_end", "on_train_end"]))
+@example(seed=1, raises="on_step_end")
 def falsify_generators_are_restored(subject: Any, device: str, seed: int, raises: str | None) -> None:
     def act(callback: int, event: str, context: Any) -> None:
         if event == raises:

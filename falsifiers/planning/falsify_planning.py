@@ -75,12 +75,12 @@ class MemoryRecorder(Callback):
 @example(
     layers=1,
     width=48,
-    optimizer="adafactor",
+    optimizer="torch.optim:SGD",
     dtype="float64",
     documents="pack",
     accumulate=1,
-    epochs=1,
-    limit=2,
+    epochs=2,
+    limit=None,
 )
 def falsify_plan_is_what_the_run_needs(
     subject: Any,
@@ -149,7 +149,7 @@ def falsify_plan_is_what_the_run_needs(
 
 
 @given(batches=st.sampled_from([999, 2100, 5003]), epochs=st.integers(1, 2))
-@example(batches=2100, epochs=1)
+@example(batches=5003, epochs=1)
 def falsify_tokens_of_many_batches_are_planned(subject: Any, batches: int, epochs: int) -> None:
     """Of more than 1,000 batches, the plan counts a sample. Here all batches have 7 tokens, so the result is exact."""
     with scratch() as directory:
@@ -269,9 +269,9 @@ CHANGES: dict[str, Any] = {
 }
 
 
-@given(names=st.sets(st.sampled_from(sorted(VALUES)), min_size=1), changed=st.sampled_from(sorted(CHANGES)))
-@example(names={"temperature", "lr", "warmup", "keep", "lr_end"}, changed="temperature")
-def falsify_resumed_run_has_the_settings_of_its_checkpoint(subject: Any, names: set[str], changed: str) -> None:
+@given(names=st.sets(st.sampled_from(sorted(VALUES)), min_size=1))
+@example(names={"temperature", "lr", "warmup", "keep", "lr_end"})
+def falsify_resumed_run_has_the_settings_of_its_checkpoint(subject: Any, names: set[str]) -> None:
     with scratch() as directory:
         chosen = {name: VALUES[name] for name in names} | {"save_every": 1, "log_every": 2}
         outputs = ("uninterrupted", "interrupted")
@@ -280,8 +280,9 @@ def falsify_resumed_run_has_the_settings_of_its_checkpoint(subject: Any, names: 
         run(subject, uninterrupted)
         run(subject, interrupted.replace(max_steps=1))
         resumed = Settings(out=directory / "interrupted", resume=Path("latest"), force=True)
-        message = refusal(lambda: run(subject, resumed.replace(**{changed: CHANGES[changed]})), DriftError)
-        assert changed in message, f"resumed with another {changed}: {message!r}; expected a refusal with the name"
+        message = refusal(lambda: run(subject, resumed.replace(**CHANGES)), DriftError)
+        unnamed = [name for name in CHANGES if f" {name} was " not in message]
+        assert not unnamed, f"resumed with other values for {sorted(CHANGES)}: {message!r} does not name {unnamed}"
         run(subject, resumed.replace(log_every=1))
         expected, seen = (json.loads((directory / name / "manifest.json").read_text())["settings"] for name in outputs)
         for name in sorted({*chosen, "teacher_steps"} - {"log_every"}):

@@ -90,11 +90,14 @@ def falsify_passing_failures_are_retried_and_others_reported(subject: Any) -> No
             assert f"HTTP {status}" in message and "not now" in message, message
             assert server.requests == requests, f"HTTP {status} is tried {server.requests} times; expected {requests}"
         server.statuses, server.key = [], "secret"
-        assert "no key" in refused(teacher, batch), "a server that wants a key is not heard"
+        message = refused(teacher, batch)
+        assert "no key" in message, f"the error without a key is {message!r}; expected the message of the server"
         with mock.patch.dict(os.environ, {"VLLM_API_KEY": "secret"}):
             assert torch.equal(teacher.top_k(batch).logits, undisturbed.logits)
     pauses.clear()
-    assert "failed after" in refused(teacher, batch) and sum(pauses) == 1 + 2 + 4 + 8 + 16 + 32
+    message = refused(teacher, batch)
+    case = f"without a server, the pauses are {pauses} s and the error is {message!r}"
+    assert "failed after" in message and pauses == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0], case
 
 
 def refused(teacher: Any, batch: Batch) -> str:
