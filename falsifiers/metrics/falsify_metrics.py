@@ -357,6 +357,7 @@ DEFAULT = ("on_train_begin", "on_log", "on_evaluate", "on_save", "on_epoch_end",
     every=st.tuples(*[st.integers(0, 2)] * 3),
     hooks=st.none() | st.lists(st.sampled_from(HOOKS), unique=True),
 )
+@example(attempts=2, every=(1, 1, 1), hooks=list(HOOKS))
 def falsify_every_event_has_its_line(
     subject: Any, attempts: int, every: tuple[int, int, int], hooks: list[str] | None
 ) -> None:
