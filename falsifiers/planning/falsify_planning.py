@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from hypothesis import example, given
@@ -176,7 +177,7 @@ def falsify_first_rank_has_the_largest_shard(subject: Any, ranks: int, layers: i
 
 
 PRETRAINED: dict[str, Any] = {"lr": 2e-5, "clip": 1.0, "warmup": 0.03, "length": 1024, "batch_size": 8, "epochs": 3}
-PRETRAINED |= {"save_every": 500, "dtype": "float32"}
+PRETRAINED |= {"save_every": 500}
 CHOSEN: dict[str, Any] = {"lr": 3e-3, "clip": 0.5, "warmup": 50, "length": 64, "batch_size": 2, "epochs": 1}
 CHOSEN |= {"save_every": 5000, "dtype": "float64"}
 
@@ -192,21 +193,30 @@ ATTEMPT |= {"resume": Path("latest"), "max_steps": 3}
     key=st.sampled_from(["max_position_embeddings", "n_positions", "n_ctx", "seq_length"]),
     nested=st.booleans(),
     kind=st.sampled_from(["weights", "adapter", "configuration", "decoder"]),
+    gpu=st.sampled_from(["none", "with bfloat16", "without bfloat16"]),
     file=st.sampled_from(["model.safetensors", "model-00001-of-00002.safetensors", "pytorch_model.bin"]),
 )
-@example(chosen=set(), positions=128, key="n_positions", nested=True, kind="weights", file="pytorch_model.bin")
-@example(chosen={"lr", "length"}, positions=40960, key="n_ctx", nested=False, kind="adapter", file="model.safetensors")
-@example(chosen={"clip"}, positions=128, key="n_ctx", nested=False, kind="configuration", file="model.safetensors")
 def falsify_defaults_are_those_of_what_is_trained(
-    subject: Any, chosen: set[str], positions: int | None, key: str, nested: bool, kind: str, file: str
+    subject: Any,
+    chosen: set[str],
+    positions: int | None,
+    key: str,
+    nested: bool,
+    kind: str,
+    gpu: str,
+    file: str,
 ) -> None:
-    with scratch() as directory:
+    """gpu: whether the run is on a GPU, which need not exist, and whether the GPU supports bfloat16."""
+    has_bfloat16 = gpu == "with bfloat16"
+    cuda = {"is_available": lambda: True, "is_bf16_supported": lambda: has_bfloat16}
+    with scratch() as directory, mock.patch.multiple(torch.cuda, **cuda):
         sizes = {} if positions is None else {key: positions}
         content = {"model_type": "llama", **({"text_config": sizes} if nested else sizes)}
         (directory / "config.json").write_text(json.dumps(content))
         if kind in ("weights", "adapter"):
             (directory / file).touch()
-        values: dict[str, Any] = {name: CHOSEN[name] for name in chosen} | {"device": "cpu"}
+        values: dict[str, Any] = {name: CHOSEN[name] for name in chosen}
+        values["device"] = "cpu" if gpu == "none" else "cuda"
         values |= {} if kind == "decoder" else {"student": directory}
         values |= {"lora": 4} if kind == "adapter" else {}
         settings = Settings(**values)
@@ -214,8 +224,11 @@ def falsify_defaults_are_those_of_what_is_trained(
         if kind in ("weights", "adapter"):
             defaults = PRETRAINED | ({"lr": 2e-4} if kind == "adapter" else {})
             defaults["length"] = min(1024, positions or 1024)
+            defaults["dtype"] = "bfloat16" if has_bfloat16 else "float32"
             expected |= {name: value for name, value in defaults.items() if name not in chosen}
-        case = f"settings of {kind} {file} with the configuration {content}, with values for {sorted(chosen)}"
+        case = (
+            f"settings of {kind} {file} with the configuration {content}, GPU: {gpu}, with values for {sorted(chosen)}"
+        )
         seen = subject.with_defaults(settings).flat()
         assert_equal(f"names of the {case}", seen.keys(), expected.keys())
         changed = [name for name in seen if seen[name] != expected[name]]
