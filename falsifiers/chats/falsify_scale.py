@@ -89,19 +89,26 @@ def falsify_tokens_of_pieces(subject: Any, prefix: str, rest: str, added: str, k
         assert_equal("tokens of a first text", subject.Pieces(tokenizer).tokens("a", lambda: [-1]), [-1])
 
 
-@given(workers=st.integers(0, 2), count=st.integers(0, 20), bad=st.integers(0, 30))
-@example(workers=2, count=20, bad=30)
-def falsify_blocks_are_mapped_in_order(subject: Any, workers: int, count: int, bad: int) -> None:
-    """Map blocks, where the block `bad` raises an error; at most three blocks for each worker are read ahead."""
+@given(workers=st.integers(0, 2), count=st.integers(0, 20), bad=st.integers(0, 30), is_unreadable=st.booleans())
+@example(workers=2, count=20, bad=30, is_unreadable=False)
+@example(workers=2, count=20, bad=7, is_unreadable=False)
+@example(workers=2, count=20, bad=7, is_unreadable=True)
+def falsify_blocks_are_mapped_in_order(subject: Any, workers: int, count: int, bad: int, is_unreadable: bool) -> None:
+    """Map blocks, where block `bad` and all later ones raise errors; at most three for each worker are read ahead.
+
+    is_unreadable: whether the error is raised when the block is read, and not when it is mapped.
+    """
     read, results = list[int](), list[int]()
 
     def blocks() -> Iterator[int]:
         for number in range(count):
+            if number == bad and is_unreadable:
+                raise DataError(f"block {number}")
             read.append(number)
             yield number
 
     def double(number: int) -> int:
-        if number == bad:
+        if number >= bad:
             raise DataError(f"block {number}")
         return 2 * number
 
