@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -168,10 +168,11 @@ def falsify_rows_do_not_depend_on_workers_and_files(
     for at, text in bad:
         lines.insert(min(at, len(lines)), text)
 
-    def write(place: Path, rows: list[str], files: int, **options: Any) -> dict[str, bytes]:
+    def write(place: Path, rows: list[str], files: int, more: bytes = b"", **options: Any) -> dict[str, bytes]:
         (place / "data").mkdir(parents=True)
         (place / "out").mkdir()
         _write(place / "data", rows, files)
+        (place / "data" / "last.jsonl").write_bytes(more)
         subject.write_chats(place / "data", subject.ChatWriter(template, turns=turns), 99, place / "out", **options)
         return _contents(place / "out")
 
@@ -182,7 +183,8 @@ def falsify_rows_do_not_depend_on_workers_and_files(
             output = write(folder / f"b{number}", valid, files, workers=count)
             assert_equal(f"files of {len(valid)} rows in {files} files with {count} workers", output, expected)
             if bad:
-                error = refusal(lambda n=number, c=count: write(folder / f"c{n}", lines, files, workers=c), DataError)
+                call = partial(write, folder / f"c{number}", lines, files, more=b"\xff", workers=count)  # not UTF-8
+                error = refusal(call, DataError)
                 size = -(-len(lines) // files)
                 places = [f"{n // size}.jsonl:{n % size + 1}" for n, line in enumerate(lines) if line not in valid]
                 assert f"data/{places[0]}: " in error, f"the error is {error!r}; expected the invalid row {places[0]}"
