@@ -434,3 +434,4 @@ def falsify_unusable_logs_are_refused(subject: Any) -> None:
     with scratch() as place:
         for path, hooks, word in ((place / "file", {"hooks": ["on_logs"]}, "on_logs"), (place, {}, str(place))):
             assert_refused(f"{path} with {hooks}", partial(subject.EventLog, path, **hooks), word, kind=TrainerError)
+        assert_equal("files after the refusals", list(place.iterdir()), [])

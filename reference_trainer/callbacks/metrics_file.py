@@ -104,10 +104,11 @@ class EventLog(Observer):
     """
 
     def __init__(self, path: str | Path, *, hooks: Iterable[str] = EVENTS) -> None:
+        names = [event_of(hook).value for hook in hooks]  # before the file is created
         self._file = _open(path)
         # Set the chosen hooks as attributes of the instance: `has_hook` sees no others, so other events cost no time.
-        for hook in hooks:
-            setattr(self, event_of(hook).value, partial(_write, self._file, _FIELDS))
+        for name in names:
+            setattr(self, name, partial(_write, self._file, _FIELDS))
 
 
 class ResourceLog(Observer):
