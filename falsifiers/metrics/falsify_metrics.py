@@ -56,13 +56,10 @@ def strict_lines(path: Path) -> list[dict[str, Any]]:
     """Return the lines of a file; assert that they are strict JSON and that the last one is complete."""
     text = path.read_text(encoding="utf-8")
     assert not text or text.endswith("\n"), f"the file is {text!r}; expected a line break at its end"
-    lines = []
-    for line in text.splitlines():
-        try:
-            lines.append(json.loads(line, parse_constant=_refuse_constant))
-        except ValueError as error:
-            raise AssertionError(f"the line {line!r} is not JSON: {error}") from error
-    return lines
+    try:
+        return [json.loads(line, parse_constant=_refuse_constant) for line in text.splitlines()]
+    except json.JSONDecodeError as error:
+        raise AssertionError(f"the line {error.doc!r} is not JSON: {error}") from error
 
 
 def _refuse_constant(constant: str) -> None:
@@ -374,8 +371,7 @@ def falsify_every_event_has_its_line(
             log = subject.EventLog(str(path), **({} if hooks is None else {"hooks": hooks}))
             run(loop, script, [log], parts() | {"identity": RunIdentity(run="mine", attempt=attempt)})
             if attempt < attempts:  # the disk is full in the middle of the next line
-                with path.open("ab") as file:
-                    file.write(b'{"hook": "on_')
+                path.write_bytes(path.read_bytes() + b'{"hook": "on_')
         lines = strict_lines(path)
         actual = [(line["attempt"], line["hook"], line["step"], line["micro_batch"]) for line in lines]
     chosen = DEFAULT if hooks is None else hooks

@@ -215,16 +215,16 @@ def falsify_defaults_are_those_of_what_is_trained(
         (directory / "config.json").write_text(json.dumps(content))
         if kind in ("weights", "adapter"):
             (directory / file).touch()
-        values: dict[str, Any] = {name: CHOSEN[name] for name in chosen}
-        values["device"] = "cpu" if gpu == "none" else "cuda"
+        values: dict[str, Any] = {name: CHOSEN[name] for name in chosen} | {
+            "device": "cpu" if gpu == "none" else "cuda"
+        }
         values |= {} if kind == "decoder" else {"student": directory}
         values |= {"lora": 4} if kind == "adapter" else {}
         settings = Settings(**values)
         expected = settings.flat()
         if kind in ("weights", "adapter"):
             defaults = PRETRAINED | ({"lr": 2e-4} if kind == "adapter" else {})
-            defaults["length"] = min(1024, positions or 1024)
-            defaults["dtype"] = "bfloat16" if has_bfloat16 else "float32"
+            defaults |= {"length": min(1024, positions or 1024), "dtype": "bfloat16" if has_bfloat16 else "float32"}
             expected |= {name: value for name, value in defaults.items() if name not in chosen}
         case = (
             f"settings of {kind} {file} with the configuration {content}, GPU: {gpu}, with values for {sorted(chosen)}"
