@@ -99,6 +99,10 @@ def falsify_invalid_rows_are_named(subject: Any, valid: int, case: tuple[str, st
     line, message = case
     call = partial(read_rows, subject, ['{"text": "abc"}'] * valid + [line], Tokenizer())
     assert_refused(line, call, f"chats.jsonl:{valid + 1}: ", message, kind=DataError)
+    with scratch() as folder:
+        path = folder / "missing.jsonl"
+        call = partial(subject.write_chats, path, subject.ChatWriter(Tokenizer()), 99, folder)
+        assert_refused("a missing file", call, str(path), kind=DataError)
 
 
 LENGTH = 6
@@ -210,5 +214,8 @@ def falsify_other_tokenizers_are_refused(subject: Any, student: dict[str, int], 
     both = CountingTokenizer(vocabulary=student), CountingTokenizer(vocabulary=teachers[change])
     message = refusal(lambda: subject.check_tokens(*both), SettingError)
     assert bool(message) == (change in ("missing", "moved")), f"{token!r} is {change}: {message or 'accepted'}"
-    assert not message or (repr(token) in message and str(student[token]) in message), message
+    numbers = [str(student[token])] + ["11"] * (change == "moved")
+    assert not message or all(word in message for word in (repr(token), *numbers)), (
+        f"{message!r} lacks one of {numbers}"
+    )
     assert_equal("readings of each vocabulary", [len(tokenizer.calls) for tokenizer in both], [1, 1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -89,26 +89,33 @@ def falsify_tokens_of_pieces(subject: Any, prefix: str, rest: str, added: str, k
         assert_equal("tokens of a first text", subject.Pieces(tokenizer).tokens("a", lambda: [-1]), [-1])
 
 
-@given(workers=st.integers(0, 2), count=st.integers(0, 20), bad=st.integers(0, 30))
-@example(workers=2, count=20, bad=30)
-def falsify_blocks_are_mapped_in_order(subject: Any, workers: int, count: int, bad: int) -> None:
-    """Map blocks, where the block `bad` raises an error; at most `AHEAD` blocks for each worker are read ahead."""
+@given(workers=st.integers(0, 2), count=st.integers(0, 20), bad=st.integers(0, 30), is_unreadable=st.booleans())
+@example(workers=2, count=20, bad=30, is_unreadable=False)
+@example(workers=2, count=20, bad=7, is_unreadable=False)
+@example(workers=2, count=20, bad=7, is_unreadable=True)
+def falsify_blocks_are_mapped_in_order(subject: Any, workers: int, count: int, bad: int, is_unreadable: bool) -> None:
+    """Map blocks, where block `bad` and all later ones raise errors; at most three for each worker are read ahead.
+
+    is_unreadable: whether the error is raised when the block is read, and not when it is mapped.
+    """
     read, results = list[int](), list[int]()
 
     def blocks() -> Iterator[int]:
         for number in range(count):
+            if number == bad and is_unreadable:
+                raise DataError(f"block {number}")
             read.append(number)
             yield number
 
     def double(number: int) -> int:
-        if number == bad:
+        if number >= bad:
             raise DataError(f"block {number}")
         return 2 * number
 
     def map_all() -> None:
         for result in subject.ordered_map(double, blocks(), workers):
             results.append(result)
-            limit = len(results) - 1 + max(subject.AHEAD * workers, 1)
+            limit = len(results) - 1 + max(3 * workers, 1)
             case = f"{workers} workers read {len(read)} blocks until {len(results)} are mapped"
             assert len(read) <= limit, f"{case}; expected at most {limit}"
 
@@ -161,10 +168,11 @@ def falsify_rows_do_not_depend_on_workers_and_files(
     for at, text in bad:
         lines.insert(min(at, len(lines)), text)
 
-    def write(place: Path, rows: list[str], files: int, **options: Any) -> dict[str, bytes]:
+    def write(place: Path, rows: list[str], files: int, more: bytes = b"", **options: Any) -> dict[str, bytes]:
         (place / "data").mkdir(parents=True)
         (place / "out").mkdir()
         _write(place / "data", rows, files)
+        (place / "data" / "last.jsonl").write_bytes(more)
         subject.write_chats(place / "data", subject.ChatWriter(template, turns=turns), 99, place / "out", **options)
         return _contents(place / "out")
 
@@ -175,7 +183,8 @@ def falsify_rows_do_not_depend_on_workers_and_files(
             output = write(folder / f"b{number}", valid, files, workers=count)
             assert_equal(f"files of {len(valid)} rows in {files} files with {count} workers", output, expected)
             if bad:
-                error = refusal(lambda n=number, c=count: write(folder / f"c{n}", lines, files, workers=c), DataError)
+                call = partial(write, folder / f"c{number}", lines, files, more=b"\xff", workers=count)  # not UTF-8
+                error = refusal(call, DataError)
                 size = -(-len(lines) // files)
                 places = [f"{n // size}.jsonl:{n % size + 1}" for n, line in enumerate(lines) if line not in valid]
                 assert f"data/{places[0]}: " in error, f"the error is {error!r}; expected the invalid row {places[0]}"

@@ -50,7 +50,8 @@ class Observed:
 @contextmanager
 def _observing() -> Iterator[Observed]:
     observed = Observed()
-    patched = mock.patch.object(torch.cuda, "manual_seed_all", observed.seeded.append)
+    seed = observed.seeded.append
+    patched = mock.patch.multiple(torch.cuda, manual_seed=seed, manual_seed_all=seed)
     with register_optimizer_step_post_hook(observed.note), patched:
         yield observed
 
@@ -191,12 +192,13 @@ def _process_state(device: str) -> dict[str, Any]:
         "random numbers of Python": hashlib.sha256(repr(random.getstate()).encode()).hexdigest(),
         "random numbers of NumPy": hashlib.sha256(repr(np.random.get_state()).encode()).hexdigest(),
         "default dtype": str(torch.get_default_dtype()),
+        "default device": str(torch.get_default_device()),
         "gradients": torch.is_grad_enabled(),
         "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
         "threads": torch.get_num_threads(),
         "matmul precision": torch.get_float32_matmul_precision(),
         "cuDNN": [cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32],
-        "signal handlers": [str(signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)],
+        "signal handlers": [str(signal.getsignal(number)) for number in sorted(signal.valid_signals())],
         "working directory": str(Path.cwd()),
         "environment": hashlib.sha256(repr(environment).encode()).hexdigest(),
     }

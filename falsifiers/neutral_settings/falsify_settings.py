@@ -175,6 +175,9 @@ def assert_effects(seen: RunRecord, expected: RunRecord, steps: int) -> None:
     assert seen.attention == wanted, f"{where}, the attention is {seen.attention}; expected {wanted}"
     checkpoints = len(list(seen.directory.glob("checkpoints/student-step*")))
     assert (checkpoints > 0) == (seen.saves), f"{where}, there are {checkpoints} checkpoints"
+    every = {"every step": 1, "every second step": 2}.get(row["logged"], steps + 1)
+    logged = [line["step"] for line in seen.steps if "loss" in line["metrics"]]
+    assert logged == list(range(every, steps + 1, every)), f"{where}, the steps {logged} of {steps} are logged"
     evaluations = sum("eval/hard_loss" in line["metrics"] for line in seen.steps)
     every = {"at the end": 0, "every second step, drafts": 2}.get(row["evaluated"], 1)
     assert evaluations == (steps // every if every else 0), f"{where}, {evaluations} steps of {steps} are evaluated"

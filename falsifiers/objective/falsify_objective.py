@@ -115,6 +115,9 @@ def _expected(name: str, start: float, end: float | None, warmup: int, step: int
     to_zero=st.sampled_from([None, *FIELDS[1:]]),
     constant=st.sampled_from([None, *FIELDS]),
 )
+@example(
+    starts=(2.0, 0.5, 0.75, 0.5), ends=(None, 1.5, 0.25, None), warmup=2, to_zero="kd_weight", constant="ce_weight"
+)
 def falsify_weights_with_an_end_warm_up(
     subject: Any,
     starts: tuple[float, ...],
@@ -314,6 +317,7 @@ def falsify_a_broken_step_is_left_out_and_raised_when_read(
     settings=st.sampled_from([(True, None), (True, False), (False, True), (False, None)]),
     value=VALUES,
 )
+@example(steps=3, every=4, broken_step=2, settings=(True, False), value=math.nan)
 def falsify_an_error_is_raised_at_once(
     subject: Any, steps: int, every: int, broken_step: int, settings: tuple[bool, bool | None], value: float
 ) -> None:

@@ -3,6 +3,7 @@
 The random numbers are observed by dropout masks, as texts of ones and zeros.
 """
 
+import hashlib
 import itertools
 import math
 import random
@@ -291,6 +292,7 @@ def _generators() -> tuple[Any, ...]:
 
 
 @given(seed=SEEDS, raises=st.sampled_from([None, "on_train_begin", "on_step_end", "on_train_end"]))
+@example(seed=1, raises="on_step_end")
 def falsify_generators_are_restored(subject: Any, device: str, seed: int, raises: str | None) -> None:
     def act(callback: int, event: str, context: Any) -> None:
         if event == raises:
@@ -316,7 +318,8 @@ def falsify_seeds_never_collide(subject: Any) -> None:
         run, epoch, step, micro_batch, rank = at
         seed = subject.micro_batch_seed(run, epoch=epoch, step=step, micro_batch=micro_batch, rank=rank)
         name = f"(seed, epoch, step, micro-batch, rank) {at}"
-        assert 0 <= seed < 2**63, f"{name} has the seed {seed}; expected 0 to 2^63 - 1"
+        digest = hashlib.sha256("/".join(map(str, at)).encode()).hexdigest()
+        assert_equal(f"seed of {name}", seed, int(digest[:16], 16) // 2)  # the first 63 bits
         assert first.setdefault(seed, at) == at, f"{name} and {first[seed]} have the same seed {seed}"
 
 

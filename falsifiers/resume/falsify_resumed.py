@@ -24,7 +24,7 @@ from falsifiers.support.runs import acting, assert_same_history, file_digests, l
 from reference_trainer import Action, Callback
 from reference_trainer.config.settings import FIELDS
 from reference_trainer.distillation.step import MetricSum
-from reference_trainer.errors import StopRequestedError, TrainerError
+from reference_trainer.errors import CheckpointError, StopRequestedError, TrainerError
 from reference_trainer.storage.checkpoints import read_checkpoint, saved_steps
 
 
@@ -118,7 +118,7 @@ def falsify_no_step_is_taken_beyond_the_limit(subject: Any, step: int, limit: in
 
 
 @given(failure=st.sampled_from([RuntimeError, KeyboardInterrupt]), stop=st.sampled_from([STEPS, 3, 5]))
-@example(failure=RuntimeError, stop=3)
+@example(failure=KeyboardInterrupt, stop=5)
 def falsify_failure_after_the_training_loses_no_step(subject: Any, failure: type[BaseException], stop: int) -> None:
     """stop: the step after which a callback stops the run, before the last evaluation fails."""
     failures = [failure("in the evaluation")]
@@ -153,7 +153,7 @@ KILLS = 3
 
 @given(seed=st.integers(0, 999))
 def falsify_killed_run_ends_like_an_uninterrupted_one(subject: Any, seed: int) -> None:
-    numbers = random.Random(seed)
+    numbers, kills = random.Random(seed), 0
     with scratch() as directory:
         uninterrupted = run_to_end(subject, settings(directory, "uninterrupted"))
         for _ in range(KILLS):
@@ -165,6 +165,8 @@ def falsify_killed_run_ends_like_an_uninterrupted_one(subject: Any, seed: int) -
             assert outcome in ("killed", "done"), f"killed before file operation {operation}: {outcome}"
             if outcome == "done":
                 break
+            kills += 1
+        assert kills > 1, f"with seed {seed}, the run is killed {kills} times; expected at least 2"
         cut = run_with_resumes(subject, directory, "cut", [], force=True)
         assert_same_end(f"killed with seed {seed}", directory, ("cut", cut), ("uninterrupted", uninterrupted))
         seen = [line["step"] for line in lines(directory, "cut")]
@@ -246,6 +248,7 @@ def _score(run: Any) -> dict[str, Any]:
 
 
 @given(step=st.none() | st.integers(1, STEPS), limit=st.integers(2, STEPS))
+@example(step=2, limit=4)
 def falsify_rewound_run_ends_like_an_uninterrupted_one(subject: Any, step: int | None, limit: int) -> None:
     with scratch() as directory:
         start = None if step is None else min(step, limit)
@@ -318,7 +321,7 @@ def falsify_drift_is_refused(subject: Any, kind: str) -> None:
         if kind in CONDITIONS:
             expected = [f'{kind} was "other" and is {json.dumps(CONDITIONS[kind])}']
             _edit(directory, lambda tree: tree["conditions"].update({kind: "other"}))
-        _assert_refused(subject, kind, directory, expected, teacher=teacher, **changes)
+        _assert_refused(subject, kind, directory, expected, teacher=teacher, error=CheckpointError, **changes)
 
 
 def _teacher() -> Model:
@@ -406,7 +409,6 @@ WORDS = {
 
 
 @given(kind=st.sampled_from([*UNFIT, *MISSPELLED]))
-@example(kind="lastest")
 def falsify_unfit_checkpoint_is_refused(subject: Any, kind: str) -> None:
     with scratch() as directory:
         run_to_end(subject, settings(directory, "out", max_steps=2))
@@ -420,11 +422,12 @@ def falsify_unfit_checkpoint_is_refused(subject: Any, kind: str) -> None:
 
 def falsify_run_that_starts_over_is_refused_beside_checkpoints(subject: Any) -> None:
     with scratch() as directory:
-        words = ["checkpoints up to step ", "--resume latest"]
+        words = ["checkpoints up to step 2;", "--resume latest"]
         with suppress(KeyboardInterrupt):
             run_to_end(subject, settings(directory, "out"), [Cut(2)])
         for force in (False, True):
-            _assert_refused(subject, f"a run with force {force}", directory, words, resume=None, force=force)
+            label = f"a run with force {force}"
+            _assert_refused(subject, label, directory, words, resume=None, error=CheckpointError, force=force)
 
 
 def _assert_refused(
@@ -434,8 +437,9 @@ def _assert_refused(
     words: list[str],
     teacher: Callable[[], Model] = _teacher,
     resume: Path | None = LATEST,
+    error: type[Exception] = TrainerError,
     **changes: Any,
 ) -> None:
     chosen = settings(directory, "out", **{"resume": resume, "force": True, **changes})
     with unchanged_files(directory, kind):
-        assert_refused(kind, lambda: run_to_end(subject, chosen, teacher=teacher), *words, kind=TrainerError)
+        assert_refused(kind, lambda: run_to_end(subject, chosen, teacher=teacher), *words, kind=error)

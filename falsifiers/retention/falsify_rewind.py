@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from falsifiers.checkpoint_files.saved import RUN, assert_same, manifest, names, place, tensors
@@ -29,6 +29,7 @@ def _whole(directory: Path, when: str) -> list[int]:
 @given(
     steps=st.sets(st.integers(1, 12), min_size=1, max_size=4), start=st.none() | st.integers(0, 12), again=st.booleans()
 )
+@example(steps={2, 5, 9}, start=5, again=True)
 def falsify_later_checkpoints_are_set_aside(subject: Any, steps: set[int], start: int | None, again: bool) -> None:
     best: dict[int, int] = {}
     with place() as directory:
@@ -70,7 +71,10 @@ def falsify_killed_rewind_is_completed(subject: Any) -> None:
             when = f"killed before operation {moment}"
             seen = sorted(step for folder in (directory, *asides) for step in _whole(folder, when))
             assert seen == [1, 2, 3], f"{when}, the checkpoints {seen} are there"
-            subject.rewind(directory, RUN, 1)
+            again = subject.rewind(directory, RUN, 1)
             assert _whole(directory, when) == [1], f"{when}, then rewound: {saved_steps(directory, RUN)} are left"
+            moved = sorted(step for folder in {*asides, *([again] if again else [])} for step in _whole(folder, when))
+            assert moved == [2, 3], f"{when}, then rewound: {moved} are set aside; expected 2 and 3"
             if ended == "done":
+                assert moment > 2, "the rewind of two checkpoints was killed before one operation only"
                 return

@@ -14,7 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falsifiers.served_teacher.server import CUT, serving
+from falsifiers.served_teacher.server import CUT, STALLED, serving
 from falsifiers.support.oracles import assert_refused
 from reference_trainer import Settings
 from reference_trainer.distillation.protocols import Batch
@@ -84,17 +84,24 @@ def falsify_passing_failures_are_retried_and_others_reported(subject: Any) -> No
             assert torch.equal(retried.logits, undisturbed.logits), f"after the statuses {passing}, other logits"
             assert pauses == [1.0, 2.0, 4.0, 8.0], f"between the statuses {passing}, pauses are {pauses}"
             pauses.clear()
-        for status, requests in ((503, subject.ATTEMPTS), *((status, 1) for status in (400, 401, 403, 404, 422, 501))):
+        server.statuses = [STALLED]
+        hasty = subject.ServedTeacher(server.url, top_k=2, vocab_size=V, timeout_s=0.25, pause=lambda seconds: None)
+        retried = hasty.top_k(batch)
+        assert torch.equal(retried.logits, undisturbed.logits), "after a 503 without its message, other logits"
+        for status, requests in ((503, 7), *((status, 1) for status in (400, 401, 403, 404, 422, 501))):
             server.statuses, server.requests = [status] * 100, 0
             message = refused(teacher, batch)
             assert f"HTTP {status}" in message and "not now" in message, message
             assert server.requests == requests, f"HTTP {status} is tried {server.requests} times; expected {requests}"
         server.statuses, server.key = [], "secret"
-        assert "no key" in refused(teacher, batch), "a server that wants a key is not heard"
+        message = refused(teacher, batch)
+        assert "no key" in message, f"the error without a key is {message!r}; expected the message of the server"
         with mock.patch.dict(os.environ, {"VLLM_API_KEY": "secret"}):
             assert torch.equal(teacher.top_k(batch).logits, undisturbed.logits)
     pauses.clear()
-    assert "failed after" in refused(teacher, batch) and sum(pauses) == 2.0 ** (subject.ATTEMPTS - 1) - 1
+    message = refused(teacher, batch)
+    case = f"without a server, the pauses are {pauses} s and the error is {message!r}"
+    assert "failed after" in message and pauses == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0], case
 
 
 def refused(teacher: Any, batch: Batch) -> str:

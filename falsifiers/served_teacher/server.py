@@ -3,6 +3,7 @@
 import itertools
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,8 +13,9 @@ import numpy as np
 
 
 class TableServer(ThreadingHTTPServer):
-    """Logits after token k are row k of `table`. statuses: of the next requests, before any is answered; see `CUT`.
+    """Logits after token k are row k of `table`.
 
+    statuses: of the next requests, before any is answered; see `CUT` and `STALLED`.
     prompts: the prompts of all answered requests. requests: the number of all requests, answered or not. models: the
     models that the server lists. key: the key that a request needs; None for none.
     """
@@ -52,6 +54,8 @@ class TableServer(ThreadingHTTPServer):
 
 CUT = 0
 """In place of a status: an answer that ends early."""
+STALLED = -1
+"""In place of a status: 503, whose message does not come for 2 s."""
 
 
 class Answering(BaseHTTPRequestHandler):
@@ -69,6 +73,12 @@ class Answering(BaseHTTPRequestHandler):
             self._reply(self.server.answer(content))
 
     def _reply(self, content: dict[str, Any], status: int = 200) -> None:
+        if status == STALLED:
+            self.send_response(503)
+            self.send_header("Content-Length", "9")
+            self.end_headers()
+            time.sleep(2)
+            return
         if self.path not in ("/v1/models", "/v1/completions"):
             content, status = {"error": {"message": f"no {self.path}"}}, 404
         if self.server.key and self.headers.get("Authorization") != f"Bearer {self.server.key}":

@@ -6,6 +6,7 @@ subjects are `config.sources`, `config.settings`, `callbacks.loggers` and the co
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -36,25 +37,20 @@ UNUSED: list[tuple[dict[str, Any], set[str]]] = [
     ({"lr_end": 0.0}, set()),
     ({"data_cache_gib": 0, "lora": 4}, {"data_cache_gib", "lora"}),
     ({"data_cache_gib": 0, "lora": 4, **PRETRAINED}, set()),
-    ({"feature_distance": "l2", "feature_layers": "0:0"}, {"feature_distance", "feature_layers"}),
     ({"feature_distance": "l2", **FEATURES}, set()),
-    ({"best_mode": "max", "eval_every": 0}, {"best_mode"}),
     ({"log_to": "wandb", "smoke": 2}, {"log_to"}),
     ({"log_to": "wandb"}, set()),
-    ({"lora_merge": True, **PRETRAINED}, {"lora_merge"}),
-    ({"teacher_width": 64, "teacher": Path("t")}, {"teacher_width"}),
     ({"group_by_length": True}, {"group_by_length"}),
     ({"group_by_length": True, **PRETRAINED}, set()),
     ({"group_by_length": True, "documents": "pack", **PRETRAINED}, {"group_by_length"}),
-    ({"answer_tokens": 9, **PRETRAINED}, {"answer_tokens"}),
     ({"answer_tokens": 9, "on_policy_end": 0.5, "anneal": "cosine", **PRETRAINED}, set()),
     ({"divergence": "reverse_kl", "cross_tokenizer": True}, {"cross_tokenizer"}),
     ({"divergence": "reverse_kl", "cross_tokenizer": True, **PRETRAINED}, {"divergence"}),
     ({"anneal_warmup": 2, "temperature_end": 2.0, "anneal": "cosine"}, {"anneal_warmup"}),
     ({"anneal_warmup": 2, "kd_weight": 0.0, "ce_weight_end": 1.0}, set()),
-    ({"beta": 0.2}, {"beta"}),
+    ({"accept_depth": 2, "cross_tokenizer": True, **PRETRAINED}, {"accept_depth"}),
+    ({"group_by_length": True, "mix": "{}", **PRETRAINED}, {"group_by_length"}),
     ({"teacher_steps": 4, "teacher_outputs": Path("t")}, {"teacher_steps"}),
-    ({"teacher_layers": 2}, {"teacher_layers"}),
     ({"teacher_layers": 2, "data": Path("d")}, set()),
 ]
 """Settings of a run, and the names of the settings that have no effect in it."""
@@ -125,6 +121,26 @@ VALID: dict[str, list[Any]] = {
     "hang_after": [0.0, 0.5, 30, 1e6, 1800.5],
 }
 """Values that are accepted, for each setting."""
+NEED_STUDENT, NEED_OTHERS = (
+    "attn_implementation chat_template checkpoint_activations compile data_cache data_cache_gib data_workers eval_data "
+    "eval_rows lora mix on_policy revision skip_invalid_rows teacher_device_map teacher_url template_options "
+    "trust_remote_code turns weights",
+    "anneal anneal_warmup answer_temperature answer_tokens answer_top_p arguments best_metric best_min_delta best_mode "
+    "beta feature_distance feature_layers lora_merge lora_options lr_decay served_model teacher_top_k",
+)
+"""Settings that need only `student` to have an effect, and settings that need others than `student`."""
+
+
+def _unused(names: str, expected: bool, **others: Any) -> list[tuple[dict[str, Any], set[str]]]:
+    """Return cases of `UNUSED`, each with one of the settings and `others`."""
+    values = {name: next(v for v in VALID[name] if v != FIELDS[name].default) for name in names.split()}
+    return [({name: value, **others}, {name} if expected else set()) for name, value in values.items()]
+
+
+UNUSED += _unused(f"{NEED_STUDENT} {NEED_OTHERS} teacher_cache teacher_layers teacher_width separator", True)
+UNUSED += _unused(NEED_STUDENT, False, **PRETRAINED)
+UNUSED += _unused(f"{NEED_OTHERS} data_share layers width quantization teacher_revision", True, **PRETRAINED)
+UNUSED += _unused("teacher_steps teacher_layers teacher_cache teacher_width", True, teacher=Path("t"))
 NAMES: dict[str, str] = {
     "data": "path=data share=data_share mix length documents group_by_length separator batch_size turns chat_template "
     "template_options skip_invalid_rows workers=data_workers cache=data_cache cache_gib=data_cache_gib",
@@ -409,12 +425,14 @@ def falsify_keywords_may_be_flat_or_grouped(subject: Any) -> None:
 def falsify_settings_named_twice_are_refused(subject: Any) -> None:
     """Give a setting its value by its flat and its dotted name at one origin. The subject is `config.sources`."""
     for name, (value, *_) in VALID.items():
-        if name in NAMES:  # a file cannot have a key and a table of the same name
-            continue
         group, leaf = GROUPED[name]
         dotted, text = f"{group}.{leaf}", as_text(value)
         flags = [f"--{flag.replace('_', '-')}" for flag in (name, dotted)]
         assert_contains(refusal(f"{flags}", subject.gather, {name: text, dotted: text}, {}, None), *flags)
+        message = refusal(f"{name} and {dotted}", subject.Settings, **{name: value, dotted: value})
+        assert_contains(message, repr(name), repr(dotted))
+        if name in NAMES:  # a file cannot have a key and a table of the same name
+            continue
         twice = {
             "twice.toml": f"{as_toml({name: value})}[{group}]\n{as_toml({leaf: value})}",
             "twice.yaml": f"{group}: {{{leaf}: {as_yaml(value)}}}\n{name}: {as_yaml(value)}\n",
@@ -422,7 +440,7 @@ def falsify_settings_named_twice_are_refused(subject: Any) -> None:
         for file, content in twice.items():
             with settings_file(content, file) as path:
                 assert_contains(refusal(content, subject.gather, {}, {}, path), repr(name), repr(dotted), str(path))
-        message = refusal(f"{name} and {dotted}", subject.Settings, **{name: value, group: {leaf: value}})
+        message = refusal(f"{name} and {group}", subject.Settings, **{name: value, group: {leaf: value}})
         assert_contains(message, repr(name), repr(dotted))
 
 
@@ -498,16 +516,10 @@ def falsify_wrong_values_are_refused(subject: Any) -> None:
 
 
 WRONG_KEYWORDS: dict[str, tuple[Any, ...]] = {
-    **dict.fromkeys(["smoke", "max_steps", "batch_size"], (0, -1, 5.0, True, "5")),
-    **dict.fromkeys(["temperature", "lr"], (0, -1.0, float("nan"), True, "2.0")),
-    "kd_weight": (-1e-9, float("nan"), False, "1"),
-    "out": ("", 1, None),
-    "epochs": (0, None),
-    "seed": (-1, 1.0, True, None),
-    "width": (0, 17, 16.0, True),
-    "force": (0, "true", None),
-    "device": ("gpu", 0, "cuda:x", None),
-    "dtype": ("float16", 32),
+    **dict.fromkeys(["smoke", "max_steps", "batch_size", "width"], (5.0, True, "5")),
+    **dict.fromkeys(["temperature", "lr", "kd_weight"], (float("nan"), True, "2.0")),
+    **dict.fromkeys(["out", "epochs", "seed", "force", "device"], (None, 0.0)),
+    "dtype": (32,),
 }
 EXCLUDED_BY_SMOKE = {"max_steps": 41, "resume": Path("latest"), "rewind": True}
 """Settings that `smoke` excludes."""
@@ -522,6 +534,11 @@ def falsify_library_refuses_the_same(subject: Any) -> None:
         for value in values:
             label = f"Settings({name}={value!r})"
             assert_contains(refusal(label, subject.Settings, **{name: value}), repr(name))
+    for name, texts in INVALID.items():  # the text itself, and the number that it is
+        for text in texts:
+            for value in (text, *([json.loads(text)] if re.fullmatch(r"-?\d+(\.\d+)?(e\d+)?", text, re.A) else [])):
+                label = f"Settings({name}={value!r})"
+                assert_contains(refusal(label, subject.Settings, **{name: value}), repr(name))
     for name, value in EXCLUDED_BY_SMOKE.items():
         message = refusal(f"smoke with {name}", subject.Settings, smoke=3, **{name: value})
         assert_contains(message, "'smoke'", "3", repr(name), f"is {as_text(value)}; ")
@@ -579,9 +596,10 @@ def falsify_settings_without_effect_are_named(subject: Any) -> None:
 
 def falsify_smoke_run_has_no_loggers(subject: Any) -> None:
     """Make the package of the logger impossible to import. The subject is `callbacks.loggers`."""
-    for name in ("wandb", "mlflow"):
+    modules = {"wandb": "wandb", "mlflow": "mlflow", "tensorboard": "torch.utils.tensorboard"}
+    for name in (*modules, ",".join(modules)):
         loggers: list[Any] = []
-        with mock.patch.dict(sys.modules, {name: None}):
+        with mock.patch.dict(sys.modules, {modules[part]: None for part in name.split(",")}):
             settings = Settings(log_to=name, smoke=2)
             load = partial(lambda s, target: target.extend(subject.loggers_of(s)), settings, loggers)
             refused = assertions.refusal(load, PackageError)

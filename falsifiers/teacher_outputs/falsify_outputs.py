@@ -65,13 +65,17 @@ def written(
     return write(settings, top_k=top_k, shard_bytes=shard_bytes, lines=Lines(io.StringIO()))
 
 
+PACKED: dict[str, Any] = {"documents": "pack", "separator": "--", "epochs": 2, "length": 20}
+
+
 @given(
     seed=st.integers(0, 9),
     accumulate=st.integers(1, 2),
     top_k=st.sampled_from([None, 256]),
     shard_bytes=st.sampled_from([1, 10**5]),
-    rows=st.sampled_from([{}, {"documents": "pack", "separator": "--", "epochs": 2, "length": 20}]),
+    rows=st.sampled_from([{}, PACKED]),
 )
+@example(seed=1, accumulate=1, top_k=256, shard_bytes=1, rows=PACKED)
 def falsify_training_from_outputs(
     subject: Any, seed: int, accumulate: int, top_k: int | None, shard_bytes: int, rows: dict[str, Any]
 ) -> None:
@@ -130,6 +134,7 @@ def falsify_interrupted_production(subject: Any, interrupted: int, top_k: int | 
 
 @given(ranks=st.sampled_from([2, 3]), top_k=st.sampled_from([None, 3]), divided=st.booleans())
 @example(ranks=3, top_k=3, divided=True)
+@example(ranks=3, top_k=None, divided=False)
 def falsify_ranks_share_the_shards(subject: Any, ranks: int, top_k: int | None, divided: bool) -> None:
     with scratch() as directory:
         expected = file_digests(written(directory, "alone", subject.precompute, top_k=top_k, **COUNTING))

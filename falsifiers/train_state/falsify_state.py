@@ -21,6 +21,7 @@ from falsifiers.support.assertions import assert_equal, refusal
 from falsifiers.support.oracles import assert_refused
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.errors import CheckpointError
+from reference_trainer.plan.schedule import Action, Event, Position
 from reference_trainer.training.update import MasterAdamW
 
 
@@ -159,11 +160,14 @@ KINDS = st.sampled_from(list(OPTIMIZERS))
 DTYPES = st.sampled_from([torch.float32, torch.float64, torch.bfloat16])
 
 
-@given(kind=KINDS, dtype=DTYPES, before=st.integers(0, 3), after=st.integers(1, 3))
-@example(kind="Counting", dtype=torch.float32, before=2, after=1)
-def falsify_restored_run_goes_on_bit_for_bit(
-    subject: Any, kind: str, dtype: torch.dtype, before: int, after: int
-) -> None:
+@given(dtype=DTYPES, before=st.integers(0, 3), after=st.integers(1, 3))
+@example(dtype=torch.float64, before=2, after=1)
+def falsify_restored_run_goes_on_bit_for_bit(subject: Any, dtype: torch.dtype, before: int, after: int) -> None:
+    for kind in OPTIMIZERS:
+        restore_and_continue(subject, kind, dtype, before, after)
+
+
+def restore_and_continue(subject: Any, kind: str, dtype: torch.dtype, before: int, after: int) -> None:
     """Restore a snapshot into a new run and into a run that took other steps, and continue both."""
     uninterrupted, fresh, used = (Pair(seed, kind, dtype) for seed in (1, 2, 3))
     used.train(7, 8)
@@ -173,7 +177,8 @@ def falsify_restored_run_goes_on_bit_for_bit(
     saved = dataclasses.replace(saved, optimizer=json.loads(json.dumps(saved.optimizer)))  # as a checkpoint has it
     assert_same("after the snapshot", uninterrupted.tensors(), expected)
     uninterrupted.train(before + 1, before + after)
-    for name, pair in (("a fresh run", fresh), ("a used run", used)):
+    for run, pair in (("a fresh run", fresh), ("a used run", used)):
+        name = f"{kind}: {run}"
         subject.restore(saved, pair.modules, pair.optimizer)
         assert_same(f"{name} restored after step {before}", pair.tensors(), expected)
         # The learning rate belongs to the schedule: restoring must not set it.
@@ -186,7 +191,6 @@ def falsify_restored_run_goes_on_bit_for_bit(
 
 
 @given(fused=st.booleans(), capturable=st.booleans(), kind=st.sampled_from(["AdamW", "AdamW, amsgrad", "Counting"]))
-@example(fused=False, capturable=False, kind="Counting")
 def falsify_state_is_placed_as_the_optimizer_creates_it(subject: Any, fused: bool, capturable: bool, kind: str) -> None:
     """Restore into parameters on the device `meta`, whose tensors have no values: only devices are compared.
 
@@ -206,13 +210,24 @@ def falsify_state_is_placed_as_the_optimizer_creates_it(subject: Any, fused: boo
                 assert_equal(f"{kind}, {fused=}, {capturable=}: device of {name}", value.device.type, expected)
 
 
+UNCHANGED: dict[str, Any] = {
+    "position": Position(event=Event.LOG, epoch=2, step=5, epoch_step=1, stopping=True, asked=Action.SAVE),
+    "elapsed_s": 0.1,
+    "metrics": {"loss": math.nan, "gradient_norm": 5e-324},
+    "logged_step": 4,
+    "validation": {"eval/hard_loss": -math.inf},
+    "evaluated_step": 3,
+    "callbacks": {"a callback": '{"x": NaN}'},
+}
+"""Fields that `add_step` leaves unchanged."""
 STEP_LISTS = st.lists(steps(EIGHTHS), max_size=6) | st.lists(steps(ANY_NATS), max_size=6)
 
 
 @given(drawn_steps=STEP_LISTS, pauses=st.sets(st.integers(0, 6)))
 def falsify_state_of_noted_steps(subject: Any, drawn_steps: list[Step], pauses: set[int]) -> None:
     """Add steps to a state, and to a second state that is saved and restored before the steps `pauses`, from 0."""
-    uninterrupted, state = add_steps(subject.initial_state(), drawn_steps), subject.initial_state()
+    uninterrupted, state = (dataclasses.replace(subject.initial_state(), **UNCHANGED) for _ in range(2))
+    add_steps(uninterrupted, drawn_steps)
     for number, step in enumerate(drawn_steps):
         if number in pauses:
             text = subject.state_to_json(state)
@@ -331,8 +346,8 @@ def falsify_state_unlike_a_divided_weight_is_refused(subject: Any, kind: str) ->
 
 @given(kind=st.sampled_from([*CHANGES, *OTHER_CHANGES, *OPTIONS]))
 def falsify_other_state_is_refused(subject: Any, kind: str) -> None:
-    optimizer, change = OTHER_CHANGES.get(kind, ("AdamW", CHANGES.get(kind, lambda tensors, optimizer: None)))
     """Restore a snapshot that was changed, or into an optimizer with other options; nothing may be restored."""
+    optimizer, change = OTHER_CHANGES.get(kind, ("AdamW", CHANGES.get(kind, lambda tensors, optimizer: None)))
     source, target = Pair(1, optimizer), Pair(2, optimizer)
     source.train(1, 2)
     target.train(1, 1)

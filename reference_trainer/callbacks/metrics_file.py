@@ -23,9 +23,12 @@ from reference_trainer.callbacks.base import Callback, Context, event_of
 from reference_trainer.callbacks.dispatch import Observer
 from reference_trainer.errors import DataError, OutputError
 
+LONGEST_LINE = 2**20
+"""Largest number of bytes of an incomplete line that is removed."""
+
 
 class LineFile:
-    """An open file of lines.
+    """An open file of lines. In a file that is opened to append, the first line replaces an incomplete last line.
 
     Methods raise `OutputError` with the path if they cannot write. After a failed write, `close` does not raise again.
 
@@ -39,6 +42,7 @@ class LineFile:
         self._failed = False
         self._is_new = not os.path.lexists(path)
         self._file: IO[bytes] = path.open(mode)
+        self._may_be_incomplete = mode == "ab" and path.is_file()  # not a pipe, whose end cannot be read
 
     def seek_end_of_line(self, length: int) -> bool:
         """Go to the position after the first `length` bytes, and return whether a line ends there."""
@@ -55,9 +59,21 @@ class LineFile:
         """Write a line and a line break, flush, and return the number of bytes."""
         text = line.encode() + b"\n"
         with self._convert_errors():
+            if self._may_be_incomplete:  # not when the file is opened: other ranks open it too
+                self._may_be_incomplete = False
+                self._remove_incomplete_line()
             self._file.write(text)
             self._file.flush()
         return len(text)
+
+    def _remove_incomplete_line(self) -> None:
+        """Remove a last line without a line break, which a killed run or a full disk leaves."""
+        with self._path.open("rb") as file:
+            start = max(file.seek(0, os.SEEK_END) - LONGEST_LINE, 0)
+            file.seek(start)
+            end = file.read()
+        if not end.endswith(b"\n"):
+            self._file.truncate(start + end.rfind(b"\n") + 1)
 
     def close(self) -> None:
         """Close the file, and remove it if it was created here and no line was written."""
@@ -104,10 +120,11 @@ class EventLog(Observer):
     """
 
     def __init__(self, path: str | Path, *, hooks: Iterable[str] = EVENTS) -> None:
+        names = [event_of(hook).value for hook in hooks]  # before the file is created
         self._file = _open(path)
         # Set the chosen hooks as attributes of the instance: `has_hook` sees no others, so other events cost no time.
-        for hook in hooks:
-            setattr(self, event_of(hook).value, partial(_write, self._file, _FIELDS))
+        for name in names:
+            setattr(self, name, partial(_write, self._file, _FIELDS))
 
 
 class ResourceLog(Observer):

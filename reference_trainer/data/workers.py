@@ -51,8 +51,8 @@ def ordered_map(function: Callable[[Block], Result], blocks: Iterable[Block], wo
     # Results are yielded in the order of the blocks. The limit on waiting blocks bounds the memory of a slow consumer.
     waiting = deque[Future[Result]]()
     try:
-        for block in blocks:
-            waiting.append(executor.submit(_call, block))
+        for future in _submitted(executor, blocks):
+            waiting.append(future)
             if len(waiting) >= AHEAD * workers:
                 yield waiting.popleft().result()
         while waiting:
@@ -64,6 +64,18 @@ def ordered_map(function: Callable[[Block], Result], blocks: Iterable[Block], wo
     finally:
         _function = None
         executor.shutdown(cancel_futures=True)
+
+
+def _submitted(executor: ProcessPoolExecutor, blocks: Iterable[Block]) -> Iterator[Future[Any]]:
+    """Submit the blocks one by one, and yield their futures. If `blocks` raises, the last future has the exception."""
+    # An exception raised here would precede the results of the waiting blocks, and their exceptions.
+    try:
+        for block in blocks:
+            yield executor.submit(_call, block)
+    except Exception as error:
+        failed = Future[Any]()
+        failed.set_exception(error)
+        yield failed
 
 
 _function: Callable[..., object] | None = None  # the function of `ordered_map` in the workers

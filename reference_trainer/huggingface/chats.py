@@ -20,7 +20,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -368,10 +368,18 @@ def _convert_block(convert: Callable[[list[Row]], Iterator[ConvertedRow]], block
 
 
 def _blocks(path: Path) -> Iterator[list[Row]]:
-    """Yield the rows of all files in blocks of `BLOCK` rows."""
-    rows = rows_of(path)
-    while block := list(islice(rows, BLOCK)):
-        yield block
+    """Yield the rows of all files in blocks of `BLOCK` rows; before an error, yield the rows that precede it."""
+    block: list[Row] = []
+    try:
+        for row in rows_of(path):
+            block.append(row)
+            if len(block) == BLOCK:
+                yield block
+                block = []
+    except DataError:
+        yield block  # an error in one of these rows is raised first
+        raise
+    yield block
 
 
 def refusal_notes(refused: Sequence[Refusal], rows: int) -> list[str]:

@@ -217,7 +217,7 @@ def request_json(url: str, content: object, *, timeout_s: float, pause: Callable
             with urllib.request.urlopen(request, timeout=timeout_s) as reply:
                 return json.load(reply)
         except urllib.error.HTTPError as error:
-            reason = f"HTTP {error.code}: {error.read(300).decode(errors='replace').strip() or error.reason}"
+            reason = f"HTTP {error.code}: {_message_of(error)}"
             is_transient = error.code in TRANSIENT
         except (OSError, http.client.HTTPException) as error:  # URLError is an OSError
             reason, is_transient = first_line(error), not isinstance(error, http.client.InvalidURL)
@@ -228,3 +228,12 @@ def request_json(url: str, content: object, *, timeout_s: float, pause: Callable
             raise ProviderError(f"{url} failed{tries}: {reason}; expected a server such as `vllm serve`")
         pause(FIRST_PAUSE_S * 2 ** (attempt - 1))
     raise AssertionError("the last attempt returns or raises")
+
+
+def _message_of(error: urllib.error.HTTPError) -> str:
+    """Return the beginning of the server's message, or the name of the status if the message cannot be read."""
+    try:
+        message = error.read(300).decode(errors="replace").strip()
+    except (OSError, http.client.HTTPException):  # the connection broke after the status
+        message = ""
+    return message or error.reason
