@@ -128,7 +128,7 @@ def falsify_full_output_directory_is_no_error(subject: Any, device: str, n: int,
         changed = changes(before, where.listing())
     assert full.error is not None, "a full run into an output that is taken is accepted; expected a refusal"
     assert smoke.error is None and not changed, f"a smoke run: error {smoke.error!r}, changed files {changed}"
-    assert len(smoke.reported_steps()) == 1, f"the summaries of a smoke run: {smoke.lines}"
+    assert_equal(f"steps of the summaries in {smoke.lines}", smoke.reported_steps(), [str(min(n, planned()))])
     assert_equal("lines with the refusal", smoke.lines.count(SMOKE_OUTPUT.format(error=full.error)), 1)
 
 

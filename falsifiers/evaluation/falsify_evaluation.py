@@ -70,6 +70,8 @@ def falsify_evaluation_does_not_change_student(
 
 
 @given(text=TEXTS, batch_size=st.sampled_from(BATCH_SIZES), teachers=st.sampled_from(["cpu", "cuda"]))
+@example(text=torch.zeros(9, dtype=torch.int64), batch_size=3, teachers="cpu")
+@example(text=torch.zeros(9, dtype=torch.int64), batch_size=3, teachers="cuda")
 def falsify_evaluation_mixes_no_devices(subject: Any, text: Tensor, batch_size: int, teachers: str) -> None:
     with fake_cuda():
         teacher = ModuleTeacher(moved(Student(ZEROS), teachers), VOCABULARY)

@@ -372,6 +372,7 @@ def falsify_request_to_stop_needs_its_checkpoint(subject: Any, failure: Any, cau
     the cause is raised with the failure as a note. If the block itself has waited for the works (`is_awaited`), the
     failure is raised there, and not again.
     """
+    case = f"the work raises {failure}{' earlier' * is_awaited}, and the block {cause}: the error"
     finished, at_start = list[str](), list[str]()
 
     def first() -> None:
@@ -399,7 +400,6 @@ def falsify_request_to_stop_needs_its_checkpoint(subject: Any, failure: Any, cau
     assert_equal("finished when the second work began", at_start, ["the first work"])
     is_replaced = cause in (None, StopRequestedError) or failure is SystemExit
     expected = failure if failure is not None and is_replaced else cause
-    case = f"the work raises {failure}{' earlier' * is_awaited}, and the block {cause}: the error"
     assert_equal(case, None if raised is None else type(raised), expected)
     notes = "".join(getattr(raised, "__notes__", []))
     has_note = failure is not None and expected is not failure
