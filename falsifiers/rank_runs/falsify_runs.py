@@ -367,6 +367,11 @@ PLACES = ("make_batches", "make_student", "make_teacher", "a batch", "a callback
 
 
 @given(place=st.sampled_from(PLACES), strategy=STRATEGIES, rank=st.integers(0, 2))
+@example(place="make_student", strategy="fsdp2", rank=2)
+@example(place="make_teacher", strategy="ddp", rank=1)
+@example(place="a batch", strategy="fsdp2", rank=0)
+@example(place="a callback", strategy="ddp", rank=2)
+@example(place="save", strategy="fsdp2", rank=0)
 def falsify_failure_of_one_rank_ends_all(subject: Any, place: str, strategy: str, rank: int) -> None:
     rank = 0 if place == "save" else rank  # only rank 0 saves
 
@@ -502,6 +507,7 @@ def _differing(subject: Any, differs: str, rank: int) -> Any:
 
 
 @given(ranks=st.sampled_from([2, 3]), strategy=STRATEGIES, cached=st.booleans())
+@example(ranks=3, strategy="fsdp2", cached=True)
 def falsify_only_rank_0_writes(subject: Any, ranks: int, strategy: str, cached: bool) -> None:
     with scratch() as directory:
         (directory / "text").write_bytes(bytes(range(100)))
