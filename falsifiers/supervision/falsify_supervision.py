@@ -311,6 +311,8 @@ class Attempts:
     def __call__(self, arguments: list[str], beats: Path, name: str) -> tuple[Ending, str]:
         assert beats.is_dir(), f"the directory {beats} for heartbeats does not exist"
         self.calls.append((list(arguments), name))
+        beat = {"pid": _ended_process(), "born": "1", "step": self.step, "time": time.monotonic()}
+        (beats / "rank-0.json").write_text(json.dumps(beat))  # as a rank that was killed leaves it
         gain = self.gains[len(self.calls) - 1] if len(self.calls) <= len(self.gains) else self.target
         self.step = min(self.step + gain, self.target)
         if gain and not (self.out / "checkpoints" / f"{RUN}-step{self.step}").exists():
