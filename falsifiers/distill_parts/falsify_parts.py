@@ -239,6 +239,9 @@ def falsify_own_parts_are_used(subject: Any, epochs: int, smoke: bool) -> None:
 
 
 @given(byte=st.sampled_from([98, 99, 100, 101]), place=st.sampled_from(["begin", "end"]))
+@example(byte=100, place="begin")
+@example(byte=101, place="end")
+@example(byte=99, place="end")
 def falsify_text_beyond_the_teachers_tokens_is_refused(subject: Any, byte: int, place: str) -> None:
     with scratch() as directory:
         known, teacher = bytes(range(50, 98)) * 4, written_model(directory, 100)

@@ -485,6 +485,12 @@ def falsify_a_run_goes_on_from_a_saved_step(subject: Any, drawn: Cut, with_path:
     times = [seconds + call // count * count for call in range(len(expected))]
     assert_equal(f"elapsed_s of the calls, resumed after {seconds} s", run.elapsed, times)
     assert_equal("elapsed_s of the result", run.result.elapsed_s, seconds + len(expected))
+    # Without a path, the checkpoint belongs to another run, so this run has to save the step itself.
+    if start.state.position.event is Event.SAVE:
+        again = RecordedRun(subject, remaining, resumed=start, with_path=with_path, stop_at=0)
+        steps = [save.state.position.step for save in again.snapshots]
+        wanted = [] if with_path else [start.state.position.step]
+        assert_equal(f"steps that the resumed run saves if it is asked to stop at once, {with_path=}", steps, wanted)
 
 
 @given(script=scripts(ASKING, fewest=1), place=PLACES, save=st.integers(1, 3))
