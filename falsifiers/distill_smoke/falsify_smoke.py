@@ -41,7 +41,8 @@ def smoke_by_command_line(
     Return exit code and output, and every path before and after the run.
     """
     with place(directory) as where:
-        flags = where.flags(out=None, teacher_cache=None, device=device, epochs=epochs, batch_size=batch_size)
+        due = {"log_every": 1, "eval_every": 3, "save_every": 2}  # a full run writes files at each
+        flags = where.flags(out=None, teacher_cache=None, device=device, epochs=epochs, batch_size=batch_size, **due)
         before = where.listing()
         with chdir(where.work):
             ended = invoked(subject, where, *flags, "--trace", "trace.jsonl", APR_DISTILL_MAX_STEPS=str(steps))
