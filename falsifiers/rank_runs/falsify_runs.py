@@ -514,13 +514,15 @@ def falsify_only_rank_0_writes(subject: Any, ranks: int, strategy: str, cached: 
         if not cached:
             (directory / "cache0").write_text("no directory")
         options = {**SMALL, "data": directory / "text", "out": directory / "out", "strategy": strategy}
-        options |= {"save_every": 1, "log_every": 1, "rank_timeout": TIMEOUT_S}
+        options |= {"save_every": 1, "log_every": 1, "rank_timeout": TIMEOUT_S, "trace": directory / "trace"}
         ends = launched(
             subject.Distillation, lambda rank: Settings(**options, teacher_cache=directory / f"cache{rank}"), ranks
         )
         where = f"{ranks} ranks with {strategy}"
         assert_no_error(where, ends)
         _assert_one_writer(where, ends)
+        begins = (directory / "trace").read_text().count('"on_train_begin"')
+        assert_equal(f"{where}: runs in the trace, of which rank 0 writes one", begins, 1)
         paths = list(file_digests(directory))
         teachers = [path for path in paths if path.startswith("cache") and not path.startswith("cache0")]
         assert not teachers, f"{where}: other ranks than 0 cached a teacher: {teachers}"
