@@ -57,6 +57,7 @@ def falsify_evaluation_does_not_change_student(
     teacher = Teacher(torch.full_like(ZEROS, torch.nan) if fails_at and not students else ZEROS, device)
     for part, flag in zip(student.modules(), flags, strict=False):
         part.training = flag
+    weight = student.embedding.weight.detach().clone()
     before, failed, saved = [part.training for part in student.modules()], "", list[Tensor]()
     try:
         with torch.autograd.graph.saved_tensors_hooks(saved.append, lambda tensor: tensor):
@@ -64,12 +65,15 @@ def falsify_evaluation_does_not_change_student(
     except (RuntimeError, ValueError) as error:
         failed = f" after {error}"
     assert_equal(f"training flags{failed}", [part.training for part in student.modules()], before)
-    assert student.embedding.weight.grad is None and student.embedding.weight.requires_grad, "the student was changed"
+    after = student.embedding.weight
+    assert after.grad is None and after.requires_grad and torch.equal(after, weight), "the student was changed"
     assert not saved, f"an evaluation kept {len(saved)} tensors for a backward pass"
     assert torch.is_grad_enabled(), f"gradients are disabled in the process{failed}"
 
 
 @given(text=TEXTS, batch_size=st.sampled_from(BATCH_SIZES), teachers=st.sampled_from(["cpu", "cuda"]))
+@example(text=torch.zeros(9, dtype=torch.int64), batch_size=3, teachers="cpu")
+@example(text=torch.zeros(9, dtype=torch.int64), batch_size=3, teachers="cuda")
 def falsify_evaluation_mixes_no_devices(subject: Any, text: Tensor, batch_size: int, teachers: str) -> None:
     with fake_cuda():
         teacher = ModuleTeacher(moved(Student(ZEROS), teachers), VOCABULARY)

@@ -19,6 +19,7 @@ from unittest import mock
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
+from torch.nn.modules.module import register_module_forward_hook
 
 from falsifiers.evaluation import cases
 from falsifiers.evaluation.cases import BYTES, TOKENS, checkpoint, chosen, decoder, model
@@ -124,7 +125,10 @@ def falsify_settings_of_an_evaluation_are_those_of_the_run(
         path = directory / "model"
         path.mkdir()
         (path / "manifest.json").write_text(json.dumps({"sha256": "digest", **manifest}))
-        actual = subject.settings_of_run([directory, path], wanted).flat()
+        later = directory / "later"
+        later.mkdir()
+        (later / "manifest.json").write_text(json.dumps({"settings": {"length": 77}}))
+        actual = subject.settings_of_run([directory, path, later], wanted).flat()
     expected = of_run | ({"save_every": ATTEMPT["save_every"]} if "parts" in of_run else {})
     if kind == "whole model" and "student" in of_run:
         expected |= {"student": str(path), "chat_template": None}
@@ -452,7 +456,10 @@ def falsify_cached_evaluation_is_that_in_memory(subject: Any, compared: bool) ->
 
         in_memory, first = sums(), sums(cache=cache)
         entries, cache = _entries(cache), cache.rename(directory / "moved")
-        second = sums(batch_size=1, cache=cache)
+        forwards = list[int]()
+        with register_module_forward_hook(lambda *_: forwards.append(1)):
+            second = sums(batch_size=1, cache=cache)
+        assert_equal("forwards of an evaluation whose sums are in the cache", len(forwards), 0)
         assert in_memory == first == second, f"sums are {first}, then {second} with a cache; {in_memory} without"
         assert len(entries) == 2, f"two models have the entries {entries}; expected one each"
         assert_equal("entries after a second evaluation", _entries(cache), entries)

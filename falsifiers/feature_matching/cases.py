@@ -49,13 +49,16 @@ class FeatureCase:
         return subject.feature_loss(case.student, case.teacher, self.scored.to(device), **options)
 
     def gradients(self, subject: Any, device: str = "cpu") -> list[Tensor]:
-        """Return the derivative of the sum by the states of each layer of the student, on CPU."""
-        leaves = [x.to(device).detach().clone().requires_grad_() for x in self.student]
-        loss = self.but(student=leaves).loss(subject, device)
+        """Return the derivative of the sum by the states of each layer of the student, on CPU; the teacher has none."""
+        leaves, frozen = (
+            [x.to(device).clone().requires_grad_() for x in states] for states in (self.student, self.teacher)
+        )
+        loss = self.but(student=leaves, teacher=frozen).loss(subject, device)
         try:
             loss.sum.backward()
         except RuntimeError as error:
             raise AssertionError(f"the sum {loss.sum!r} is not differentiable: {error}") from error
+        assert all(x.grad is None for x in frozen), "the states of the teacher have a gradient; expected none"
         return [torch.zeros_like(x).cpu() if x.grad is None else x.grad.cpu() for x in leaves]
 
     def rows(self) -> Iterator[tuple[int, tuple[int, int], list[float], list[float]]]:

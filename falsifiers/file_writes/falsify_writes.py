@@ -8,6 +8,7 @@ import fcntl
 import os
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -18,6 +19,7 @@ from unittest import mock
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from falsifiers.callbacks.real_run import Raising
 from falsifiers.checkpoint_files.saved import assert_same
 from falsifiers.resume.runs import STEPS, Cut, run_to_end, settings
 from falsifiers.support.assertions import assert_equal, refusal
@@ -103,16 +105,22 @@ def falsify_file_is_synced_before_rename(subject: Any, old: bytes | None) -> Non
     assert_equal("synced files, and the size of the file under the final name at that time", sizes, expected)
 
 
-@given(number=st.sampled_from([errno.EINVAL, errno.EIO]), of=st.sampled_from(["the file", "the directory"]))
+UNSUPPORTED = (errno.EINVAL, errno.ENOTSUP)
+"""Error numbers of a sync on a file system without sync."""
+
+
+@given(
+    number=st.sampled_from([*UNSUPPORTED, errno.EIO, errno.ENOSPC, errno.EDQUOT]),
+    of=st.sampled_from(["the file", "the directory"]),
+)
 def falsify_sync_errors_are_raised(subject: Any, number: int, of: str) -> None:
-    """Fail a sync with EIO, which is an error, or with EINVAL, which a file system without sync raises."""
 
     def fail(descriptor: int) -> None:
         directory = Path(f"/proc/self/fd/{descriptor}").resolve().is_dir()
         if of == ("the directory" if directory else "the file"):
             raise OSError(number, os.strerror(number))
 
-    case, is_raised = f"syncing {of} fails with {os.strerror(number)!r}", number == errno.EIO
+    case, is_raised = f"syncing {of} fails with {os.strerror(number)!r}", number not in UNSUPPORTED
     with place(OLD) as path:
         message = refusal(partial(subject.atomic_write, path, fill, fsync=fail), OSError)
         assert_equal(f"{case}, the error", message, f"[Errno {number}] {os.strerror(number)}" * is_raised)
@@ -171,16 +179,29 @@ def falsify_second_claim_is_refused(subject: Any, force: bool, exists: bool) -> 
         assert_equal("whether the directory exists after the claims", [*directory.iterdir()] != [], exists)
         path.mkdir(parents=True, exist_ok=True)
 
-        # Another run writes its model after the check of the directory, and before the lock.
-        def finish_and_lock(descriptor: int, operation: int) -> None:
-            (path / "manifest.json").touch()
-            lock(descriptor, operation)
+        # Another run removes and makes the directory, or writes its model, after the check and before the lock.
+        def renew() -> None:
+            path.rmdir()
+            path.mkdir()
 
-        lock = fcntl.flock
-        with mock.patch("fcntl.flock", finish_and_lock):
-            message = _claim_refusal(subject, path, force=force)
+        message = _refusal_after(renew, subject, path, force=force)
+        case = f"another run removed and made the directory just before the lock, {force=}: refused with {message!r}"
+        assert "removed" in message, f"{case}; expected a refusal, because the lock is not of the new directory"
+        message = _refusal_after((path / "manifest.json").touch, subject, path, force=force)
         case = f"another run completed just before the lock, {force=}: refused with {message!r}"
         assert ("complete run" in message) is not force, f"{case}; expected a refusal unless force"
+
+
+def _refusal_after(act: Callable[[], object], subject: Any, path: Path, *, force: bool) -> str:
+    """Return the message of a refused claim, before whose lock another run acts."""
+    lock = fcntl.flock
+
+    def act_and_lock(descriptor: int, operation: int) -> None:
+        act()
+        lock(descriptor, operation)
+
+    with mock.patch("fcntl.flock", act_and_lock):
+        return _claim_refusal(subject, path, force=force)
 
 
 def _touch(path: Path) -> Path:
@@ -188,20 +209,29 @@ def _touch(path: Path) -> Path:
     return path
 
 
+NO_ROOM, NO_LOCK, NO_MKDIR = "a full disk", "a file system without locks", "a directory that cannot be made"
 UNUSABLE: dict[str, Callable[[Path], Path]] = {
     "a file": _touch,
     "a path below a file": lambda path: _touch(path) / "out",
     "a file system without permission": lambda path: Path("/sys/out"),
     "a directory that is not writable": lambda path: Path("/proc/self"),
+    NO_ROOM: lambda path: path / "out",
+    NO_LOCK: lambda path: path / "out",
+    NO_MKDIR: lambda path: path / "out",
 }
 
 
 @given(kind=st.sampled_from(sorted(UNUSABLE)))
 def falsify_unfit_directories_are_refused(subject: Any, kind: str) -> None:
-    with scratch() as root:
+    error = OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+    make = Raising(os.mkdir, "", 2, error) if kind == NO_MKDIR else os.mkdir
+    lock = Raising(fcntl.flock, "", 1, error) if kind == NO_LOCK else fcntl.flock
+    with scratch() as root, mock.patch("fcntl.flock", lock), mock.patch("os.mkdir", make):
         path = UNUSABLE[kind](root / "place")
         before = sorted(root.rglob("*"))
-        assert_refused(kind, lambda: _claim(subject, path).__enter__(), str(path), kind=OutputError)
+        needed = 2**62 if kind == NO_ROOM else 1
+        claim = subject.exclusive_directory(path, force=False, bytes_needed=needed)
+        assert_refused(kind, claim.__enter__, str(path), kind=OutputError)
         assert_equal(f"files after {kind} is refused", sorted(root.rglob("*")), before)
 
 
@@ -224,12 +254,12 @@ def before_writes(before: Callable[[int], object]) -> Iterator[None]:
 
 
 class Steps(Callback):
-    """Callback by which another thread can wait for a step, and which copies the weights of each save."""
+    """Callback by which another thread can wait for a step, and which copies the tensors of each save."""
 
     def __init__(self) -> None:
         self.last = self.taken = 0
         self.changed = threading.Condition()
-        self.weights: dict[int, dict[str, Any]] = {}
+        self.tensors: dict[int, dict[str, Any]] = {}
 
     def attach(self, pipeline: Any) -> None:
         self.run = pipeline
@@ -239,8 +269,11 @@ class Steps(Callback):
         self._set(context.step)
 
     def on_save(self, context: Any) -> None:
-        state = self.run.student.state_dict()
-        self.weights[context.step] = {f"student.{name}": weight.clone() for name, weight in state.items()}
+        student, state = self.run.student, self.run.optimizer.state
+        tensors = {f"student.{name}": weight for name, weight in student.state_dict().items()}
+        for name, parameter in student.named_parameters():
+            tensors |= {f"optimizer.student.{name}.{key}": value for key, value in state[parameter].items()}
+        self.tensors[context.step] = {name: tensor.clone() for name, tensor in tensors.items()}
 
     def on_train_end(self, context: Any) -> None:
         self._set(STEPS + 1)
@@ -273,8 +306,7 @@ def falsify_step_waits_for_a_copy(subject: Any, save_every: int) -> None:
         assert_equal("saved steps", saved_steps(checkpoints, "student"), due)
         for step in due:
             tensors = read_checkpoint(checkpoints / f"student-step{step}").tensors
-            weights = {name: weight for name, weight in tensors.items() if name.startswith("student.")}
-            assert_same(f"the checkpoint of step {step}", weights, steps.weights[step])
+            assert_same(f"the checkpoint of step {step}", tensors, steps.tensors[step])
 
 
 def _writers() -> list[threading.Thread]:
@@ -327,32 +359,47 @@ def falsify_interrupted_run_finishes_its_checkpoint(subject: Any, step: int) -> 
 @given(
     failure=st.sampled_from([None, OSError, SystemExit]),
     cause=st.sampled_from([None, StopRequestedError, KeyboardInterrupt, RuntimeError]),
+    is_awaited=st.booleans(),
 )
-@example(failure=OSError, cause=RuntimeError)
-@example(failure=OSError, cause=StopRequestedError)
-@example(failure=SystemExit, cause=None)
-def falsify_request_to_stop_needs_its_checkpoint(subject: Any, failure: Any, cause: Any) -> None:
-    """Let the background work fail with `failure`, and the block that waits for it raise `cause`.
+@example(failure=OSError, cause=RuntimeError, is_awaited=False)
+@example(failure=OSError, cause=StopRequestedError, is_awaited=False)
+@example(failure=OSError, cause=None, is_awaited=True)
+@example(failure=SystemExit, cause=None, is_awaited=False)
+def falsify_request_to_stop_needs_its_checkpoint(subject: Any, failure: Any, cause: Any, is_awaited: bool) -> None:
+    """Let the second of two background works fail with `failure`, and the block that waits for it raise `cause`.
 
     The failure is raised if the block raises nothing or StopRequestedError, and always if it is SystemExit; otherwise,
-    the cause is raised with the failure as a note.
+    the cause is raised with the failure as a note. If the block itself has waited for the works (`is_awaited`), the
+    failure is raised there, and not again.
     """
+    case = f"the work raises {failure}{' earlier' * is_awaited}, and the block {cause}: the error"
+    finished, at_start = list[str](), list[str]()
 
-    def work() -> None:
+    def first() -> None:
+        time.sleep(0.002)
+        finished.append("the first work")
+
+    def second() -> None:
+        at_start.extend(finished)
         if failure is not None:
             raise failure("the disk is full")
 
     raised: BaseException | None = None
     try:
         with subject.Background() as background:
-            background.start(work, "writer")
+            background.start(first, "writer")
+            background.start(second, "writer")
+            if is_awaited:
+                message = refusal(background.wait, OSError, SystemExit)
+                assert_equal("the error of wait()", message, "the disk is full" * (failure is not None))
+                failure = None
             if cause is not None:
                 raise cause("the block")
     except (OSError, SystemExit, StopRequestedError, KeyboardInterrupt, RuntimeError) as error:
         raised = error
+    assert_equal("finished when the second work began", at_start, ["the first work"])
     is_replaced = cause in (None, StopRequestedError) or failure is SystemExit
     expected = failure if failure is not None and is_replaced else cause
-    case = f"the work raises {failure}, and the block {cause}: the error"
     assert_equal(case, None if raised is None else type(raised), expected)
     notes = "".join(getattr(raised, "__notes__", []))
     has_note = failure is not None and expected is not failure

@@ -232,4 +232,5 @@ def falsify_claims_about_every_run_hold(run: Any) -> None:
     needed = {"TR-GRAD-001", "TR-MODE-001", "TR-MODE-002", "TR-PARAM-001"}
     observed = assert_claims_about_every_run(run.directory / "observed", needed)
     evaluations = [forward for process in observed.processes for forward, _ in process.evaluations]
+    assert evaluations, "no forward without gradients is observed, so nothing was tried"
     assert [forward["at"] for forward in evaluations if forward["training_layers"]] == []

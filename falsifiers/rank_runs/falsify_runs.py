@@ -367,6 +367,11 @@ PLACES = ("make_batches", "make_student", "make_teacher", "a batch", "a callback
 
 
 @given(place=st.sampled_from(PLACES), strategy=STRATEGIES, rank=st.integers(0, 2))
+@example(place="a batch", strategy="fsdp2", rank=0)  # first, where a rank that says nothing is noticed at once
+@example(place="make_student", strategy="fsdp2", rank=2)
+@example(place="make_teacher", strategy="ddp", rank=1)
+@example(place="save", strategy="fsdp2", rank=0)
+@example(place="a callback", strategy="ddp", rank=2)
 def falsify_failure_of_one_rank_ends_all(subject: Any, place: str, strategy: str, rank: int) -> None:
     rank = 0 if place == "save" else rank  # only rank 0 saves
 
@@ -502,19 +507,22 @@ def _differing(subject: Any, differs: str, rank: int) -> Any:
 
 
 @given(ranks=st.sampled_from([2, 3]), strategy=STRATEGIES, cached=st.booleans())
+@example(ranks=3, strategy="fsdp2", cached=True)
 def falsify_only_rank_0_writes(subject: Any, ranks: int, strategy: str, cached: bool) -> None:
     with scratch() as directory:
         (directory / "text").write_bytes(bytes(range(100)))
         if not cached:
             (directory / "cache0").write_text("no directory")
         options = {**SMALL, "data": directory / "text", "out": directory / "out", "strategy": strategy}
-        options |= {"save_every": 1, "log_every": 1, "rank_timeout": TIMEOUT_S}
+        options |= {"save_every": 1, "log_every": 1, "rank_timeout": TIMEOUT_S, "trace": directory / "trace"}
         ends = launched(
             subject.Distillation, lambda rank: Settings(**options, teacher_cache=directory / f"cache{rank}"), ranks
         )
         where = f"{ranks} ranks with {strategy}"
         assert_no_error(where, ends)
         _assert_one_writer(where, ends)
+        begins = (directory / "trace").read_text().count('"on_train_begin"')
+        assert_equal(f"{where}: runs in the trace, of which rank 0 writes one", begins, 1)
         paths = list(file_digests(directory))
         teachers = [path for path in paths if path.startswith("cache") and not path.startswith("cache0")]
         assert not teachers, f"{where}: other ranks than 0 cached a teacher: {teachers}"

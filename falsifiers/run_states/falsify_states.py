@@ -9,6 +9,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,7 +31,7 @@ from falsifiers.callbacks.lifecycle import (
     lifecycle,
     scripts,
 )
-from falsifiers.callbacks.real_run import SETTINGS, checkpoint, parts, recording_callbacks, run, schedule_of
+from falsifiers.callbacks.real_run import SETTINGS, Raising, checkpoint, parts, recording_callbacks, run, schedule_of
 from falsifiers.support import oracles
 from falsifiers.support.assertions import assert_equal
 from falsifiers.support.cases import IGNORED
@@ -39,7 +40,7 @@ from falsifiers.support.runs import assert_same_history
 from reference_trainer.callbacks.dispatch import Observer
 from reference_trainer.distillation.losses import loss_by_blocks, raise_fault
 from reference_trainer.distillation.protocols import Batch
-from reference_trainer.distillation.providers import FixtureStudent, FixtureTeacher
+from reference_trainer.distillation.providers import FixtureStudent, FixtureTeacher, ModuleStudent
 from reference_trainer.errors import StopRequestedError
 from reference_trainer.plan.schedule import Event, Position, Schedule
 from reference_trainer.training.state import ResumePoint, RunServices, TrainState, state_from_json, state_to_json
@@ -185,14 +186,14 @@ class Snapshot:
 
     Attributes:
         text: The state as JSON.
-        table: The logits of the student.
+        table: The logits of the student; None for a student without a table.
         due: Whether a checkpoint is due at this step.
         evaluated: Whether the step was evaluated.
         calls: The number of calls of hooks before.
     """
 
     text: str
-    table: Tensor
+    table: Tensor | None
     due: bool
     evaluated: bool
     calls: int
@@ -277,7 +278,7 @@ class RecordedRun:
         return self.recorder.act(callback, event, context)
 
     def _save(self, run: Any) -> Any:
-        table, calls = self.student.logits_table, len(self.calls)
+        table, calls = getattr(self.student, "logits_table", None), len(self.calls)
         self.snapshots.append(Snapshot(state_to_json(run.state), table, run.due, run.evaluated, calls))
         return checkpoint(run.state.position.step) if run.due else None
 
@@ -365,14 +366,15 @@ class Log:
             self.entries.append(f"{len(values)} values requested")
 
 
-def _expected(plan: Plan, requested: frozenset[int]) -> list[str]:
-    """Return the expected entries of `Log`: a read at each logged step, 256th step, end of an epoch, and request."""
+def _expected(plan: Plan, requested: frozenset[int], save_every: int) -> list[str]:
+    """Return the expected entries of `Log`: a read at logged, saved and 256th steps, ends of epochs, and requests."""
     entries, unread = ["on_train_begin 0"], 0
     for step in range(1, plan.steps + 1):
         if step % plan.steps_per_epoch == 1 or plan.steps_per_epoch == 1:
             entries.append(f"on_epoch_begin {step - 1}")
         unread += 1
-        if step % 256 == 0 or (plan.log_every and step % plan.log_every == 0):
+        is_saved = save_every > 0 and (step % save_every == 0 or step == plan.steps)
+        if is_saved or step % 256 == 0 or (plan.log_every and step % plan.log_every == 0):
             entries.append("read")
             unread = 0
         entries.append(f"on_step_end {step}")
@@ -385,14 +387,20 @@ def _expected(plan: Plan, requested: frozenset[int]) -> list[str]:
     return [*entries, f"on_train_end {plan.steps}"]
 
 
-@given(plan=plans(), requested=st.just(frozenset()) | st.frozensets(st.integers(1, 18)))
-@example(plan=LONG, requested=frozenset())
-def falsify_reads_are_scheduled(subject: Any, device: str, plan: Plan, requested: frozenset[int]) -> None:
+@given(
+    plan=plans(),
+    requested=st.just(frozenset()) | st.frozensets(st.integers(1, 18)),
+    save_every=st.sampled_from([0, 0, 2]),
+)
+@example(plan=LONG, requested=frozenset(), save_every=0)
+def falsify_reads_are_scheduled(
+    subject: Any, device: str, plan: Plan, requested: frozenset[int], save_every: int
+) -> None:
     log = Log(requested)
     with RecordReads(lambda name: log.entries.append("read")):
-        train(subject, plan, device, recording_callbacks(1, log.act))
-    expected = _expected(plan, requested)
-    case = f"logged every {plan.log_every}, losses requested in {sorted(requested)}: events and reads"
+        train(subject, plan, device, recording_callbacks(1, log.act), save_every=save_every)
+    expected = _expected(plan, requested, save_every)
+    case = f"logged every {plan.log_every}, saved every {save_every}, losses requested in {sorted(requested)}: reads"
     assert_same_history(case, log.entries, expected)
 
 
@@ -463,19 +471,26 @@ def falsify_a_run_goes_on_from_a_saved_step(subject: Any, drawn: Cut, with_path:
     run = RecordedRun(subject, remaining, resumed=start, with_path=with_path)
     assert_same_calls(run.calls, expected)
     if stop_at is not None:
+        uninterrupted = RecordedRun(subject, script)
         _assert_states_before_the_step_ends(script, start, run.loaded_states)
-        return
+    else:
+        states = [(0, number, {"events": start.calls // count}) for number in range(count)]
+        assert_equal("(calls before, callback, its state)", run.loaded_states, states)
     planned, result = lifecycle(script), run.result
     assert_equal("steps and stopped", (result.steps_completed, result.stopped), (planned.steps, planned.stopped))
     _assert_same_contexts(uninterrupted, run)
-    states = [(0, number, {"events": start.calls // count}) for number in range(count)]
-    assert_equal("(calls before, callback, its state)", run.loaded_states, states)
     seconds = start.state.elapsed_s
     assert_equal("elapsed_s of the saved state", seconds, start.calls)
     # The callbacks of an event share one reading of the clock.
     times = [seconds + call // count * count for call in range(len(expected))]
     assert_equal(f"elapsed_s of the calls, resumed after {seconds} s", run.elapsed, times)
     assert_equal("elapsed_s of the result", run.result.elapsed_s, seconds + len(expected))
+    # Without a path, the checkpoint belongs to another run, so this run has to save the step itself.
+    if start.state.position.event is Event.SAVE:
+        again = RecordedRun(subject, remaining, resumed=start, with_path=with_path, stop_at=0)
+        steps = [save.state.position.step for save in again.snapshots]
+        wanted = [] if with_path else [start.state.position.step]
+        assert_equal(f"steps that the resumed run saves if it is asked to stop at once, {with_path=}", steps, wanted)
 
 
 @given(script=scripts(ASKING, fewest=1), place=PLACES, save=st.integers(1, 3))
@@ -512,27 +527,27 @@ def _assert_states_before_the_step_ends(
 
 
 class SlowObserver(Observer):
-    """An observer that needs 2 ms for each step."""
+    """An observer that needs `seconds` for each step."""
 
-    def __init__(self) -> None:
-        self.steps: list[int] = []
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.steps = seconds, list[int]()
 
     def on_optimizer_step(self, context: Any) -> None:
-        time.sleep(0.002)
+        time.sleep(self.seconds)
         self.steps.append(context.step)
 
 
 @given(script=scripts(st.none()), save=st.integers(1, 3))
 def falsify_a_step_is_saved_after_its_observers(subject: Any, script: Script, save: int) -> None:
-    observer, saves = SlowObserver(), list[tuple[int, list[int]]]()
+    observers, saves = [SlowObserver(0), SlowObserver(0.002)], list[tuple[int, list[list[int]]]]()
 
     def record(state: Any) -> None:
-        saves.append((state.position.step, list(observer.steps)))
+        saves.append((state.position.step, [list(observer.steps) for observer in observers]))
 
     script = replace(script, every=(*script.every[:2], save))
-    run(subject, script, [observer], parts() | {"save": record})
-    expected = [(step, list(range(1, step + 1))) for step, _ in saves]
-    assert_equal("(saved step, steps that the observer has handled before)", saves, expected)
+    run(subject, script, observers, parts() | {"save": record})
+    expected = [(step, [list(range(1, step + 1))] * 2) for step, _ in saves]
+    assert_equal("(saved step, steps that each of two observers has handled before)", saves, expected)
 
 
 @st.composite
@@ -618,16 +633,24 @@ def falsify_a_failing_callback_loses_no_answer(subject: Any, steps_per_epoch: in
     assert_same_calls(resumed.calls, [*begin, *calls[at:]])
 
 
+OPTIMIZER = "Optimizer.step"
 UPDATING = ["on_before_forward", "on_after_backward", "on_pre_optimizer_step", "on_optimizer_step"]
 """Hooks of a step between whose calls a student that applies its gradient itself may change."""
 
 
-@given(hook=st.sampled_from(UPDATING), step=st.integers(2, 3))
+@given(hook=st.sampled_from([*UPDATING, OPTIMIZER]), step=st.integers(2, 3))
+@example(hook=OPTIMIZER, step=2)
 def falsify_a_failure_within_an_update_saves_nothing(subject: Any, hook: str, step: int) -> None:
     silent = Script(epochs=1, steps_per_epoch=3, limit=None, answers=((),))
-    at = next(n for n, call in enumerate(lifecycle(silent).calls) if (call.event, call.step) == (hook, step))
+    last = UPDATING[2] if hook == OPTIMIZER else hook
+    at = next(n for n, call in enumerate(lifecycle(silent).calls) if (call.event, call.step) == (last, step))
     try:
-        run = FailingRun(subject, silent, stop_at=at)
+        if hook == OPTIMIZER:
+            module = torch.nn.Embedding(2, 2)
+            failing = Raising(torch.optim.SGD(module.parameters()), "step", step, RuntimeError("half of an update"))
+            run = RecordedRun(subject, silent, stop_at=at, student=ModuleStudent(module, 2), optimizer=failing)
+        else:
+            run = FailingRun(subject, silent, stop_at=at)
     except RuntimeError:
         return
     saved = [save.state.position.step for save in run.snapshots]
@@ -644,15 +667,15 @@ def _best(losses: list[float | None]) -> float | None:
 
 @given(plan=plans(), delays=st.lists(st.integers(0, 20), min_size=1, max_size=6))
 def falsify_late_contexts(subject: Any, device: str, plan: Plan, delays: list[int]) -> None:
-    """Keep the context of each step, and read it some steps later and after the run."""
+    """Keep two contexts of each step, and read them some steps later and after the run."""
     contexts: list[tuple[int, Any]] = []
 
     def act(callback: int, event: str, context: Any) -> None:
-        if event != "on_step_end":
+        if event not in ("on_before_forward", "on_step_end"):
             return
         contexts.append((context.step + delays[context.step % len(delays)], context))
         for due, earlier in contexts:
-            if due == context.step:
+            if due == context.step and event == "on_step_end":
                 _assert_losses(earlier, plan, f"read at step {due}")
 
     train(subject, plan, device, recording_callbacks(1, act))
@@ -661,11 +684,13 @@ def falsify_late_contexts(subject: Any, device: str, plan: Plan, delays: list[in
 
 
 def _assert_losses(context: Any, plan: Plan, when: str) -> None:
-    steps = range(1, context.step + 1)
-    losses, tokens = _losses(plan)[: context.step], sum(plan.sums(step).count for step in steps)
-    for name, wanted in (("loss", losses[-1]), ("best_loss", _best(losses)), ("tokens", tokens)):
+    step = context.step - (context.hook == "on_before_forward")  # the last step whose update is made
+    losses, tokens = _losses(plan)[:step], sum(plan.sums(n).count for n in range(1, step + 1))
+    for name, wanted in (("loss", losses[-1] if step else None), ("best_loss", _best(losses)), ("tokens", tokens)):
         actual = getattr(context, name)
-        case = f"the context of step {context.step}, {when}: {name} is {actual}; expected {wanted}"
+        case = (
+            f"{context.hook} of step {context.step}, {when}: {name} is {actual}; expected {wanted}, after step {step}"
+        )
         assert is_close(actual, wanted), case
 
 
@@ -683,8 +708,8 @@ def falsify_metrics_of_logged_steps(subject: Any, device: str, plan: Plan, at: i
 
     point: dict[str, Any] = {}
     if at:
-        states = _states(subject, replace(plan, log_every=0, limit=at), device, RunServices())
-        point = {"resume_from": ResumePoint(state=state_from_json(states[at]))}
+        state = _stopped_state(subject, replace(plan, log_every=0), device, at, RunServices())
+        point = {"resume_from": ResumePoint(state=state)}
     train(subject, plan, device, recording_callbacks(1, act), **point)
     expected = dict(_expected_metrics(plan, at))
     for event, metrics in metrics_by_event:
@@ -699,15 +724,18 @@ def falsify_metrics_of_logged_steps(subject: Any, device: str, plan: Plan, at: i
 MEANS = ("loss", "hard_loss", "soft_loss", "kl_at_T", "kl_at_1", "teacher_loss", "teacher_entropy", "agreement")
 
 
-def _states(subject: Any, plan: Plan, device: str, services: RunServices, **options: Any) -> dict[int, str]:
-    """Return the states of a run that saves each step, as JSON by step."""
-    states: dict[int, str] = {}
-
-    def save(run: Any) -> None:
-        states[run.state.position.step] = state_to_json(run.state)
-
-    train(subject, plan, device, [], services=replace(services, save=save), save_every=1, **options)
-    return states
+def _stopped_state(subject: Any, plan: Plan, device: str, at: int, services: RunServices, **options: Any) -> TrainState:
+    """Return the state that a run saves when it is asked to stop in step `at`."""
+    states, polls = list[TrainState](), itertools.count(1)
+    asked = replace(
+        services,
+        save=lambda run: states.append(state_from_json(state_to_json(run.state))),
+        stop_requested=lambda: next(polls) >= at,
+    )
+    with suppress(StopRequestedError):
+        train(subject, plan, device, [], services=asked, **options)
+    assert_equal(f"saved steps of a run that is asked to stop in step {at}", [s.position.step for s in states], [at])
+    return states[0]
 
 
 def _expected_metrics(plan: Plan, at: int) -> Iterator[tuple[str, dict[str, float]]]:
@@ -756,7 +784,7 @@ def falsify_rates_of_logged_steps(subject: Any, device: str, plan: Plan, at: int
     services = RunServices(step_flops=count_flops, clock=lambda: now[0])
     options: dict[str, Any] = {"learning_rate": rate_and_advance}
     if at:
-        state = state_from_json(_states(subject, plan, device, services, **options)[at])
+        state = _stopped_state(subject, plan, device, at, services, **options)
         now[0], options["resume_from"] = 1000.0, ResumePoint(state=state)
     result = train(subject, plan, device, recording_callbacks(1, act), services=services, **options)
     last = at
@@ -765,7 +793,9 @@ def falsify_rates_of_logged_steps(subject: Any, device: str, plan: Plan, at: int
         last = step
     assert_equal(f"elapsed_s of {plan.steps} steps", result.elapsed_s, plan.steps * STEP_S)
     logged = logged_steps[-1][1] if logged_steps else {}
-    assert at or result.metrics == logged, f"the result has {result.metrics}; expected the last logged ones, {logged}"
+    assert (at and not logged) or result.metrics == logged, (
+        f"the result has {result.metrics}; expected the last logged ones, {logged}"
+    )
 
 
 def _assert_rates(plan: Plan, last: int, step: int, metrics: dict[str, float]) -> None:

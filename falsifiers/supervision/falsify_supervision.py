@@ -46,21 +46,37 @@ def _ended_process() -> int:
     return pid
 
 
+@contextmanager
+def _stopped_process() -> Iterator[int]:
+    pid = os.fork()
+    if pid == 0:
+        os.kill(os.getpid(), signal.SIGSTOP)
+        os._exit(0)
+    os.waitpid(pid, os.WUNTRACED)
+    try:
+        yield pid
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
 AGES = st.sampled_from([0.0, 3.0, 9.9, 10.1, 99.0])
 
 
 @given(ages=st.dictionaries(st.integers(0, 2000), AGES, max_size=12))
 def falsify_silent_ranks_are_found_by_the_age_of_their_beat(subject: Any, ages: dict[int, float]) -> None:
-    """ages: age of the beat in seconds, by rank. The step of a beat is the rank + 1."""
-    with scratch() as directory:
+    """ages: age of the beat in seconds, by rank. The step of a beat is the rank + 1; odd ranks are stopped."""
+    with scratch() as directory, _stopped_process() as stopped:
         for number, age in ages.items():
-            beat = subject.Beat(pid=_ended_process(), born="1", step=number + 1, time=1000.0 - age)
+            pid = stopped if number % 2 else _ended_process()
+            beat = subject.Beat(pid=pid, born="1", step=number + 1, time=1000.0 - age)
             (directory / f"rank-{number}.json").write_text(json.dumps(asdict(beat)))
         (directory / "rank-x.json").write_text("not a beat")
         seen = sorted(beat.step for beat in subject.silent_beats(subject.beats(directory), 1000.0, 10.0))
-        expected = sorted(number + 1 for number, age in ages.items() if age > 10.0)
-        assert_equal(f"steps of silent ranks, for beats of the ages {ages} s and the limit 10 s", seen, expected)
-        assert_equal("processes killed although they have ended", subject.kill_stale(directory), [])
+        expected = sorted(number + 1 for number, age in ages.items() if age > (2.0 if number % 2 else 10.0))
+        case = f"beats of the ages {ages} s, with a limit of 10 s, and of 2 s for the stopped odd ranks"
+        assert_equal(f"steps of silent ranks, for {case}", seen, expected)
+        assert_equal("processes killed that were born at another time", subject.kill_stale(directory), [])
         files = sorted(path.name for path in directory.iterdir())
         assert_equal("files of an earlier supervisor after kill_stale", files, [])
 
@@ -295,6 +311,8 @@ class Attempts:
     def __call__(self, arguments: list[str], beats: Path, name: str) -> tuple[Ending, str]:
         assert beats.is_dir(), f"the directory {beats} for heartbeats does not exist"
         self.calls.append((list(arguments), name))
+        beat = {"pid": _ended_process(), "born": "1", "step": self.step, "time": time.monotonic()}
+        (beats / "rank-0.json").write_text(json.dumps(beat))  # as a rank that was killed leaves it
         gain = self.gains[len(self.calls) - 1] if len(self.calls) <= len(self.gains) else self.target
         self.step = min(self.step + gain, self.target)
         if gain and not (self.out / "checkpoints" / f"{RUN}-step{self.step}").exists():

@@ -203,6 +203,8 @@ def falsify_tokens_are_the_bytes(subject: Any, content: bytes) -> None:
         read = [*text.training.tolist(), *text.held_back.tolist()]
         sequences = sequences_of(subject, text.training, length)
         tokens = {int(x) for batch in epoch(subject, sequences) for x in batch.tokens.flatten()}
+        text.training.fill_(1)
+        assert_equal("bytes of the file after a write into the tensor", path.read_bytes(), content)
     assert_equal("bytes of the text", read, list(content))
     assert_equal("tokens", sorted(tokens), sorted(set(content[: len(text.training)])))
     assert_equal("digest", text.digest, hashlib.sha256(content).hexdigest())

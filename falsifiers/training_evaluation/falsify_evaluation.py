@@ -96,12 +96,14 @@ INVALID_RESULTS = [
 
 
 def falsify_evaluations_without_sums_are_refused(subject: Any) -> None:
+    calls = list[Any]()
     with scratch() as directory:
-        for number, invalid in enumerate(INVALID_RESULTS):
+        for number, invalid in enumerate(INVALID_RESULTS, start=1):
             chosen = settings(directory, f"out-{number}", eval_every=1, save_every=0)
-            call = partial(run_to_end, subject, chosen, measure=lambda run, result=invalid: result)
+            call = partial(run_to_end, subject, chosen, measure=lambda run, result=invalid: calls.append(run) or result)
             word = "'score'" if isinstance(invalid, dict) else "list"
             assert_refused(f"an evaluation that returns {invalid}", call, "Small.evaluate", word, kind=SettingError)
+            assert_equal(f"evaluations until the run that returns {invalid} ends, one for each run", len(calls), number)
 
 
 class EvaluationRecorder(Callback):
@@ -251,6 +253,8 @@ def falsify_run_resumes_from_the_best(subject: Any) -> None:
         step = cut[0].resumed.position.step
         assert_equal(f"step from which `best` of the scores {scores[:4]} resumes", step, 2)
         assert_same_end("resumed from the best", directory, ("cut", cut), ("uninterrupted", uninterrupted))
+        aside = saved_steps(directory / "cut" / "checkpoints" / "student-rewound-1", "student")
+        assert_equal("checkpoints later than the best that are set aside", aside, [3, 4])
 
 
 def falsify_unknown_metric_is_refused(subject: Any) -> None:

@@ -71,7 +71,7 @@ class Context(_LazyAttributes):
         metrics: From `on_log` to `on_step_end` of a logged step, means over the tokens scored since the last logged
             step, with gradient_norm, temperature and weights of this step; elsewhere empty.
         gradient_norm: From `on_pre_optimizer_step` to `on_step_end`, the norm before clipping; None in a step that is
-            neither logged nor clipped.
+            neither logged nor clipped, and in the `on_step_end` that a resumed run repeats.
         batch_metrics: In `on_after_backward`, loss and tokens of the micro-batch on this rank; elsewhere empty.
         validation_metrics: After an evaluation, its metrics until `on_step_end`; elsewhere empty.
         checkpoint_path: After a save, the path of the checkpoint until `on_step_end`; elsewhere None.
