@@ -89,14 +89,20 @@ def falsify_tokens_of_pieces(subject: Any, prefix: str, rest: str, added: str, k
         assert_equal("tokens of a first text", subject.Pieces(tokenizer).tokens("a", lambda: [-1]), [-1])
 
 
-@given(workers=st.integers(0, 2), count=st.integers(0, 20), bad=st.integers(0, 30))
-@example(workers=2, count=20, bad=30)
-def falsify_blocks_are_mapped_in_order(subject: Any, workers: int, count: int, bad: int) -> None:
-    """Map blocks, where the block `bad` raises an error; at most `AHEAD` blocks for each worker are read ahead."""
+@given(workers=st.integers(0, 2), count=st.integers(0, 20), bad=st.integers(0, 30), unreadable=st.integers(0, 30))
+@example(workers=2, count=20, bad=30, unreadable=30)
+@example(workers=1, count=20, bad=30, unreadable=2)
+def falsify_blocks_are_mapped_in_order(subject: Any, workers: int, count: int, bad: int, unreadable: int) -> None:
+    """Map blocks; the function refuses the block `bad`, and reading the block `unreadable` raises an error.
+
+    At most `AHEAD` blocks for each worker are read ahead.
+    """
     read, results = list[int](), list[int]()
 
     def blocks() -> Iterator[int]:
         for number in range(count):
+            if number == unreadable:
+                raise DataError(f"unreadable block {number}")
             read.append(number)
             yield number
 
@@ -112,8 +118,11 @@ def falsify_blocks_are_mapped_in_order(subject: Any, workers: int, count: int, b
             case = f"{workers} workers read {len(read)} blocks until {len(results)} are mapped"
             assert len(read) <= limit, f"{case}; expected at most {limit}"
 
-    assert_equal("the error", refusal(map_all, DataError), f"block {bad}" if bad < count else "")
-    assert_equal("results", results, [2 * number for number in range(min(bad, count))])
+    # A block is read before it is mapped, and no block has the number `count`, so the later entry of equal keys counts.
+    errors = {bad: f"block {bad}", unreadable: f"unreadable block {unreadable}", count: ""}
+    first = min(errors)
+    assert_equal("the error", refusal(map_all, DataError), errors[first])
+    assert_equal("results", results, [2 * number for number in range(first)])
 
 
 def _write(folder: Path, lines: list[str], files: int) -> None:

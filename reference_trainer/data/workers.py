@@ -50,9 +50,19 @@ def ordered_map(function: Callable[[Block], Result], blocks: Iterable[Block], wo
     executor = ProcessPoolExecutor(workers, mp_context=get_context("fork"), initializer=_initialize)
     # Results are yielded in the order of the blocks. The limit on waiting blocks bounds the memory of a slow consumer.
     waiting = deque[Future[Result]]()
+
+    def submit_all() -> Iterator[Future[Result]]:
+        try:
+            for block in blocks:
+                yield executor.submit(_call, block)
+        except Exception as error:  # raised only after the results of the blocks before it
+            failed = Future[Result]()
+            failed.set_exception(error)
+            yield failed
+
     try:
-        for block in blocks:
-            waiting.append(executor.submit(_call, block))
+        for future in submit_all():
+            waiting.append(future)
             if len(waiting) >= AHEAD * workers:
                 yield waiting.popleft().result()
         while waiting:
