@@ -30,7 +30,7 @@ class Batches:
     def set_epoch(self, epoch: int) -> None:
         # Another epoch starts at its first batch. Setting the epoch of a restored state again keeps the position.
         if epoch != self.epoch:
-            self.done = 0
+            self.done = self.skip = 0
         self.epoch = epoch
 
     def __len__(self) -> int:
