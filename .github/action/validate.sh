@@ -77,7 +77,7 @@ if [ "$PV_SAVES" = true ]; then
   cp "$folder/results.json" "$stored"
 fi
 
-# Exit codes 0, 1 and 2 are those of the results; any other is a failure to render.
+# Exit codes 0, 1 and 2 follow from the results; any other code is a failure to render.
 render() {
   local code=0
   pv report "$folder/results.json" --partial "${baseline[@]}" "$@" || code=$?

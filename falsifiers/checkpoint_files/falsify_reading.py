@@ -1,4 +1,4 @@
-"""Attacks on reading, listing and exporting of checkpoints, whole and damaged.
+"""Attacks on reading, listing and exporting of checkpoints, undamaged and damaged.
 
 The subject is `storage.checkpoint_files` or `pipeline.checkpoint_list`, or has its names.
 """
@@ -203,7 +203,7 @@ def _assert_entry(entry: Any, kind: str | None, directory: Path) -> None:
 
 def _assert_line(entry: Any, line: str, best: int | None) -> None:
     """Assert that a line has the fields of the entry; only undamaged checkpoints are marked as latest or best."""
-    words = [entry.path.name, f"{entry.size:,} bytes", f"damaged: {entry.fault}" if entry.fault else "whole"]
+    words = [entry.path.name, f"{entry.size:,} bytes", f"damaged: {entry.fault}" if entry.fault else "undamaged"]
     words += ["2001-09-09 01:46:49Z"] if entry.saved_at == 1e9 + 9 else []
     words += ["never completed"] if entry.saved_at is None else []
     missing = [word for word in words if word not in line]

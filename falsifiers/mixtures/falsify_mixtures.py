@@ -26,6 +26,7 @@ CPU = torch.device("cpu")
     seed=st.integers(0, 9),
 )
 @example(sources=[(7, 1), (2, 3), (3, 2)], batch_size=2, world_size=2, seed=0)
+@example(sources=[(3, 4), (2, 1)], batch_size=1, world_size=1, seed=0)
 def falsify_proportions_are_exact(
     subject: Any, sources: list[tuple[int, int]], batch_size: int, world_size: int, seed: int
 ) -> None:
@@ -45,8 +46,12 @@ def falsify_proportions_are_exact(
     epochs = [read(epoch) for epoch in (1, 2, 3)]
     case = f"sources of {sizes} rows with weights {weights}"
     total = sum(weights)
-    assert_equal(f"rows of an epoch of {case}", {len(epoch) for epoch in epochs}, {sizes[0] * total // weights[0]})
+    exact = Fraction(sizes[0] * total, weights[0])
     for epoch in epochs:
+        assert_equal(f"{case}: rows of an epoch", len(epoch), len(epochs[0]))
+        assert exact - 1 < len(epoch) < exact + Fraction(total, weights[0]), f"{case}: {len(epoch)} rows of an epoch"
+        first = sorted(row for source, row in epoch if source == 0)
+        assert_equal(f"{case}: rows of the first source in an epoch", first, list(range(sizes[0])))
         taken = Counter[int]()
         for number, (source, _) in enumerate(epoch, 1):
             taken[source] += 1

@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 from falsifiers.distill_smoke.cases import Place, changes, invoked, place
 from falsifiers.support import assertions
 from falsifiers.support.oracles import DIVERGENCES
+from reference_trainer.config.kinds import LOGGERS
 from reference_trainer.config.settings import FIELDS, Settings
 from reference_trainer.errors import PackageError, SettingError
 
@@ -597,7 +598,7 @@ def falsify_settings_without_effect_are_named(subject: Any) -> None:
 def falsify_smoke_run_has_no_loggers(subject: Any) -> None:
     """Make the package of the logger impossible to import. The subject is `callbacks.loggers`."""
     modules = {"wandb": "wandb", "mlflow": "mlflow", "tensorboard": "torch.utils.tensorboard"}
-    for name in (*modules, ",".join(modules)):
+    for name in (*LOGGERS, ",".join(LOGGERS)):
         loggers: list[Any] = []
         with mock.patch.dict(sys.modules, {modules[part]: None for part in name.split(",")}):
             settings = Settings(log_to=name, smoke=2)

@@ -55,13 +55,17 @@ def find_makers(tree: ast.Module) -> dict[str, ast.FunctionDef]:
 def _returns_parsed_arguments(function: ast.FunctionDef) -> bool:
     """Return whether a function returns parsed command-line arguments, directly or through a variable."""
     nodes = list(ast.walk(function))
-    calls = {ast.unparse(node) for node in nodes if isinstance(node, ast.Call)}
-    parsed = {text for text in calls if ".parse_args(" in text or ".parse_known_args(" in text}
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    # `parse_known_args` returns a pair, whose first value has the arguments.
+    pairs = {ast.unparse(c) for c in calls if isinstance(c.func, ast.Attribute) and c.func.attr == "parse_known_args"}
+    parsed = {text for text in map(ast.unparse, calls) if ".parse_args(" in text or ".parse_known_args(" in text}
+    parsed = parsed - pairs | {f"{pair}[0]" for pair in pairs}
     for node in nodes:
         if isinstance(node, ast.Assign) and ast.unparse(node.value) in parsed:
-            # The first of the two values of `parse_known_args` has the arguments.
-            targets = [t.elts[0] if isinstance(t, ast.Tuple) and t.elts else t for t in node.targets]
-            parsed |= {*map(ast.unparse, targets)}
+            parsed |= {*map(ast.unparse, node.targets)}
+        elif isinstance(node, ast.Assign) and ast.unparse(node.value) in pairs:
+            parsed |= {ast.unparse(t.elts[0]) for t in node.targets if isinstance(t, ast.Tuple) and t.elts}
+            parsed |= {f"{ast.unparse(t)}[0]" for t in node.targets}
     return any(isinstance(node, ast.Return) and node.value and ast.unparse(node.value) in parsed for node in nodes)
 
 

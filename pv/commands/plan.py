@@ -191,15 +191,12 @@ def plan_validation(project: Project, request: Request, before_lint: BeforeLint 
     # Lint takes longest, so work that can run at the same time is started first.
     if before_lint is not None:
         before_lint(contracts, targets)
+    # Only the requested contracts are linted. Loading finds refusals and notices, but no errors.
     findings = (*files.findings, *lint(contracts, project=project, subjects=targets))
     if request.replay:
         _check_replay(contracts, selections, request)
     if request.record and not _recordable(contracts, selections, request):
         raise UsageError("--record writes only proofs and results of devices other than the CPU: add --device cuda")
-    # An error in the file of a contract that is not requested does not fail the requested contracts.
-    if requested:
-        paths = {contract.location.path for contract in contracts}
-        findings = tuple(f for f in findings if f.severity is not Severity.ERROR or f.location.path in paths)
     refused = any(finding.severity is Severity.REFUSAL for finding in findings)
     unmatched = () if refused and not requested else _unmatched(loaded, request, requested)
     notes = [f"{pattern} matches nothing" for pattern in unmatched]

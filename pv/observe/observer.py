@@ -451,6 +451,10 @@ class Observer:
 
     def add(self, kind: str, /, **fields: object) -> Event:
         """Append an event to the trace; see `Trace.add`."""
+        # Before the new event: the last event may be a `forward` whose fields still change until the next event.
+        if self.trace.is_full():
+            with self.observing("flush"):
+                self.trace.free_memory()
         return self.trace.add(kind, **fields)
 
     @property

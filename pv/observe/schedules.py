@@ -97,7 +97,7 @@ class Schedules:
         return functions
 
     def record_step(self, schedule: object, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-        """Record an advance of a schedule after `step` has returned or raised. A call by the constructor is no advance.
+        """Record an advance of a schedule after `step` has returned. A call by the constructor is no advance.
 
         Args:
             schedule: The schedule.
@@ -149,12 +149,13 @@ def install(observer: Callable[[], Observer]) -> None:
             schedules = active.schedules
             schedules.depth += 1
             try:
-                return original(self, *args, **kwargs)
+                result = original(self, *args, **kwargs)
             finally:
                 schedules.depth -= 1
-                if not schedules.depth and active.is_active():
-                    with active.observing("schedule"):
-                        schedules.record_step(self, args, kwargs)
+            if not schedules.depth and active.is_active():
+                with active.observing("schedule"):
+                    schedules.record_step(self, args, kwargs)
+            return result
 
         return step
 

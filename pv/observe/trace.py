@@ -11,15 +11,19 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Optional
+from typing import IO, Any, Optional
 
 import torch
 
 SCHEMA = "pv-trace/1"
+MOST_WAITING = 10_000
+"""Largest number of events in memory. A process that only evaluates may run for hours without a flush."""
 PLAIN = frozenset((str, int, float, bool, type(None)))
 """Types of values that are written to the trace without a conversion."""
 
@@ -46,7 +50,7 @@ class Trace:
     """Collects the events of one process, and writes them to a file.
 
     The first flush creates the file. The observer flushes only after steps, so a process that never trains leaves no
-    file.
+    file. Before the first flush, `free_memory` moves events to a temporary file.
 
     Args:
         folder: The existing folder of the file.
@@ -64,6 +68,8 @@ class Trace:
         """The events since the last flush."""
         self._path: Optional[Path] = None
         """The file; None before it is created."""
+        self._temporary: Optional[IO[str]] = None
+        """The temporary file. It has no name, so it needs no removal."""
         self._troubles: set[str] = set()
         """The texts of the recorded errors."""
 
@@ -89,13 +95,39 @@ class Trace:
             self._troubles.add(text)
             self.add("trouble", reason=text)
 
+    def is_full(self) -> bool:
+        """Return whether `MOST_WAITING` events are in memory."""
+        return len(self._waiting) >= MOST_WAITING
+
+    def free_memory(self) -> None:
+        """Write the events to the file or, if the file does not exist yet, to a temporary file."""
+        if self._path is not None:
+            self.flush()
+            return
+        text = self._take_lines()
+        if self._temporary is None:
+            self._temporary = tempfile.TemporaryFile("w+", encoding="utf-8", dir=self.folder)
+        self._temporary.write(text)
+        self._temporary.flush()  # otherwise, a forked child would write its copy of the buffer too
+
     def flush(self) -> None:
-        """Write the events since the last flush. This is the only method that reads values from devices."""
-        events, self._waiting = self._waiting, []
+        """Write the events since the last flush."""
+        text = self._take_lines()
         if self._path is None:
             rank = int(os.environ.get("RANK", "0"))
             self._path = self.folder / f"trace-{time.time_ns()}-{rank}-{os.getpid()}.jsonl"
-            events.insert(0, self._start(rank))
+            with self._path.open("w", encoding="utf-8") as file:
+                file.write(lines([self._start(rank)]))
+                if self._temporary is not None:
+                    self._temporary.seek(0)
+                    shutil.copyfileobj(self._temporary, file)
+                    self._temporary.close()
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(text)
+
+    def _take_lines(self) -> str:
+        """Return the events in memory as lines, and forget the events. Only this method reads values from devices."""
+        events, self._waiting = self._waiting, []
         try:
             read_late(events)
         except Exception:  # drop only the events whose values cannot be read
@@ -103,10 +135,7 @@ class Trace:
             # Write the `trouble` events of these events now: there may be no other flush.
             events += [event for event in self._waiting if event["event"] == "trouble"]
             self._waiting = [event for event in self._waiting if event["event"] != "trouble"]
-        encode = json.JSONEncoder(separators=(",", ":")).encode
-        text = "".join(encode(event) + "\n" for event in events)
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(text)
+        return lines(events)
 
     def _is_readable(self, event: Event) -> bool:
         """Return whether the values of an event can be read; add a `trouble` event if they cannot."""
@@ -133,6 +162,12 @@ class Trace:
             "torch": torch.__version__,
             "options": self._options,
         }
+
+
+def lines(events: Sequence[Event]) -> str:
+    """Return events as lines of JSON."""
+    encode = json.JSONEncoder(separators=(",", ":")).encode
+    return "".join(encode(event) + "\n" for event in events)
 
 
 def read_late(events: list[Event]) -> None:

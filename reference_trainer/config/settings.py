@@ -314,7 +314,7 @@ class Optimizer(_Group):
         1.0, "Multiply the learning rate by X for each layer between a weight and the output layer."
     )
     clip: GradientNorm | None = _setting(None, "Scale the gradient of a step down to the norm X if its norm is larger.")
-    accumulate: Count = _setting(1, "Number of batches per optimizer step; the gradient is that of one large batch.")
+    accumulate: Count = _setting(1, "Number of batches per optimizer step; the gradient is as of one large batch.")
 
 
 class Schedule(_Group):

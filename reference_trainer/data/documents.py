@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
-from typing import overload
+from typing import Protocol, overload, runtime_checkable
 
 import numpy
 import torch
@@ -312,6 +312,10 @@ class ChainedDocuments(Sequence[Document]):
     def __len__(self) -> int:
         return self._ends[-1]
 
+    def sizes(self) -> Sizes:
+        """Return the number of tokens of each document, int64 [N]."""
+        return numpy.concatenate([document_sizes(part) for part in self._parts])
+
     @overload
     def __getitem__(self, index: int) -> Document: ...
     @overload
@@ -353,8 +357,8 @@ def rows_of_documents(
 ) -> DocumentRows:
     """Return documents of at most `length` tokens as rows: one padded document per row, or several packed documents.
 
-    The tokens of a document are read only when its batch is formed, or, unless `documents` is a `StoredDocuments`, also
-    to know its length when it is packed.
+    The tokens of a document are read only when its batch is formed, or, unless `documents` has `sizes`, also to know
+    its length when it is packed.
 
     Args:
         documents: The documents.
@@ -397,13 +401,23 @@ def _packed_rows(documents: Sequence[Document], length: int) -> Iterator[list[in
 
 
 def document_sizes(documents: Sequence[Document]) -> Sizes:
-    """Return the number of tokens of each document, int64 [N]; from a `StoredDocuments`, without reading tokens."""
-    if isinstance(documents, StoredDocuments):
+    """Return the number of tokens of each document, int64 [N]; of documents with `sizes`, without reading tokens."""
+    if isinstance(documents, HasSizes):
         return documents.sizes()
     return numpy.fromiter((len(document.tokens) for document in documents), dtype="int64", count=len(documents))
 
 
 Sizes = numpy.ndarray[tuple[int], numpy.dtype[numpy.int64]]
+
+
+@runtime_checkable
+class HasSizes(Protocol):
+    """Documents whose numbers of tokens are known without reading tokens: stored documents, and sequences of these."""
+
+    def sizes(self) -> Sizes:
+        """Return the number of tokens of each document, int64 [N]."""
+
+
 TOKENS, ENDS = "tokens", "ends"
 """Names of the files of stored documents; the docstring of the module has their format."""
 
@@ -432,16 +446,18 @@ class StoredDocuments(Sequence[Document]):
 
     def __init__(self, directory: Path) -> None:
         self._tokens = (directory / TOKENS).open("rb")
-        self._ends = numpy.fromfile(directory / ENDS, dtype="<i8")
-        self._numbers = range(len(self._ends))  # the numbers of the documents of this slice
+        # Document n begins at `_bounds[n]` and ends at `_bounds[n + 1]`.
+        self._bounds = numpy.concatenate([[0], numpy.fromfile(directory / ENDS, dtype="<i8")])
+        self._numbers = range(len(self._bounds) - 1)  # the numbers of the documents of this slice
 
     def __len__(self) -> int:
         return len(self._numbers)
 
     def sizes(self) -> Sizes:
         """Return the number of tokens of each document, int64 [N]."""
-        numbers = self._numbers
-        return numpy.diff(self._ends, prepend=0)[numpy.arange(numbers.start, numbers.stop, numbers.step)]
+        numbers_N = numpy.arange(self._numbers.start, self._numbers.stop, self._numbers.step)
+        sizes_N: Sizes = self._bounds[numbers_N + 1] - self._bounds[numbers_N]
+        return sizes_N
 
     @overload
     def __getitem__(self, index: int) -> Document: ...
@@ -450,12 +466,11 @@ class StoredDocuments(Sequence[Document]):
     def __getitem__(self, index: int | slice) -> Document | StoredDocuments:
         if isinstance(index, slice):
             part = object.__new__(StoredDocuments)
-            part._tokens, part._ends, part._numbers = self._tokens, self._ends, self._numbers[index]
+            part._tokens, part._bounds, part._numbers = self._tokens, self._bounds, self._numbers[index]
             return part
         number = self._numbers[index]
         # `pread` does not use the position of the open file, which processes share after a fork.
-        begin = int(self._ends[number - 1]) if number else 0
-        end = int(self._ends[number])
+        begin, end = int(self._bounds[number]), int(self._bounds[number + 1])
         content = os.pread(self._tokens.fileno(), 4 * (end - begin), 4 * begin)
         stored_N = torch.from_numpy(numpy.frombuffer(content, dtype="<i4").astype("int64"))
         given_N = stored_N < 0

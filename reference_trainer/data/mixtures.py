@@ -25,9 +25,9 @@ class Mixture:
     """The order of the rows of several sources in every epoch.
 
     Rows are numbered from 0: all rows of the first source, then all rows of the second source, and so on. An epoch
-    takes every row of the first source once; if its share of the rows is no whole number, one row may be left to the
-    next epoch. The numbers of rows from all sources have the proportion of the weights, up to one row. The rows of a
-    source are shuffled. No row is taken again until every row of its source has been taken, also across epochs.
+    takes every row of the first source once. The numbers of rows from all sources have the proportion of the weights,
+    up to one row. The rows of a source are shuffled. No row is taken again until every row of its source has been
+    taken, also across epochs.
 
     Attributes:
         sizes: The number of rows of each source, above 0.
@@ -41,7 +41,7 @@ class Mixture:
 
     def __len__(self) -> int:
         """Return the number of rows of an epoch."""
-        return max(self.sizes[0] * sum(self.weights) // self.weights[0], 1)
+        return epoch_length(self.sizes[0], tuple(self.weights))
 
     @property
     def batches(self) -> int:
@@ -71,6 +71,15 @@ def mixed_order(seed: int, epoch: int, mixture: Mixture) -> Tensor:
             order[positions[is_in_round]] = begin + permutation(f"{seed}/{number}/{source}", size)[rows[is_in_round]]
         begin += size
     return order
+
+
+@lru_cache(maxsize=2)
+def epoch_length(size: int, weights: tuple[int, ...]) -> int:
+    """Return the number of rows of an epoch that takes all rows of the first source once; `size` is their number."""
+    # The exact length is rounded down. If the last row of the first source comes later, the epoch ends with this row.
+    periods, earlier = divmod(size - 1, weights[0])
+    positions = [position for position, source in enumerate(source_pattern(weights)) if source == 0]
+    return max(size * sum(weights) // weights[0], periods * sum(weights) + positions[earlier] + 1)
 
 
 @lru_cache(maxsize=2)

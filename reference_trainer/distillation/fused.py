@@ -42,7 +42,7 @@ def row_loss(  # type: ignore[no-untyped-def]  # triton reads annotations as its
     HAS_CAP: tl.constexpr,
     TILE: tl.constexpr,
 ):
-    """Compute one row. The arguments are those of `fused_loss`, sizes, strides, and the result `numbers` [4, rows]."""
+    """Compute one row. Arguments: as of `fused_loss`, sizes, strides, and the result `numbers` [4, rows]."""
     row = tl.program_id(0).to(tl.int64)
     student += row * student_stride
     teacher += row * teacher_stride

@@ -158,7 +158,7 @@ def forward_backward(
         scale: The factor of the gradient.
         metrics: Whether to compute the metrics of the rows.
         deferred: Whether to record an invalid row in `RowLosses.fault` instead of raising.
-        features: The hidden states to match if the weights have a feature_weight; by default those of the last layers.
+        features: The hidden states to match if the weights have a feature_weight; by default, the last layers.
             Without a feature_weight the models do not return hidden states.
 
     Raises:

@@ -40,7 +40,7 @@ Attention = Callable[..., tuple[Tensor, Tensor | None]]
 ISOLATED = 1e-3
 """Largest allowed difference between logits in a packed row and the expected logits, relative to the largest logit.
 
-The expected logits are those of the document alone, or of the row with masks. Rounding of the dtype is also allowed.
+The expected logits are computed for the document alone, or the row with masks. Rounding of the dtype is also allowed.
 """
 
 

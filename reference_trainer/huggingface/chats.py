@@ -3,7 +3,7 @@
 A line of a JSON-lines file, or a row of a Parquet file or of a saved dataset, has one of three forms:
 
 - `messages`, a list of objects with `role` and `content`, with or without `tools`;
-- `prompt` and `completion`, of which the completion is predicted;
+- `prompt` and `completion`; the completion is predicted;
 - `text`, whose tokens are all predicted, except special tokens at its beginning.
 
 Fields of rows and messages that have no effect on the tokens are counted and reported.

@@ -14,7 +14,7 @@ from typing import overload
 import torch
 from torch import Tensor
 
-from reference_trainer.data.documents import Document, StoredDocuments, write_documents
+from reference_trainer.data.documents import Document, Sizes, StoredDocuments, document_sizes, write_documents
 from reference_trainer.data.workers import ordered_map
 from reference_trainer.distillation.universal import answer_groups
 from reference_trainer.errors import DataError
@@ -49,6 +49,10 @@ class PairedDocuments(Sequence[Document]):
 
     def __len__(self) -> int:
         return len(self.student)
+
+    def sizes(self) -> Sizes:
+        """Return the number of the student's tokens of each document, int64 [N]."""
+        return document_sizes(self.student)
 
     @overload
     def __getitem__(self, index: int) -> PairedDocument: ...

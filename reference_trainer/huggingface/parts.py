@@ -110,7 +110,7 @@ class HuggingFace(Distillation):
     """A distillation in which the data are chats, and teacher and student are causal models of transformers.
 
     A user can override methods in a subclass, as for `Distillation`; `settings.run.parts` then names the subclass.
-    The held-back conversations are those of the file `settings.evaluation.data`, by default the last tenth of the
+    The held-back conversations are the file `settings.evaluation.data`, by default the last tenth of the
     training data; `settings.evaluation.rows` is the largest number of conversations to evaluate. The teacher keeps the
     data type of its files. A row is a padded conversation or, if `settings.data.documents` is `pack`, several
     conversations. If the student has weights, the `settings` of an instance include the defaults for such a student.
@@ -703,7 +703,7 @@ class CausalExport:
     def saved_digest(self, path: Path, module: nn.Module) -> str:
         try:
             return files_digest(digested_files(directory_of(path)))
-        except ModelFileError:  # a checkpoint or an adapter: the digest is of all weights, also those of the base model
+        except ModelFileError:  # a checkpoint or an adapter: the digest is of all weights, with the base model
             return weights_digest(module.model if isinstance(module, Causal) else module)
 
     def _check_saved(self, directory: Path, owner: str) -> None:

@@ -51,7 +51,7 @@ def _time(saved_at: float | None) -> str:
 
 
 def _state(entry: CheckpointEntry, checkpoints: Sequence[CheckpointEntry]) -> str:
-    """Return "damaged" with the fault, or "whole", marked as "latest" or "best" if it is so within its run."""
+    """Return "damaged" with the fault, or "undamaged", marked as "latest" or "best" if it is so within its run."""
     if entry.fault is not None:
         return f"damaged: {entry.fault}"
     # The newest undamaged checkpoint contains the best step of the run.
@@ -59,7 +59,7 @@ def _state(entry: CheckpointEntry, checkpoints: Sequence[CheckpointEntry]) -> st
     best = next((other.best for other in reversed(run) if other.fault is None), None)
     latest = ", latest" if entry is run[-1] else ""
     score = f", best (score {best.score:.6g})" if best is not None and best.step == entry.step else ""
-    return f"whole{latest}{score}"
+    return f"undamaged{latest}{score}"
 
 
 def export_checkpoint(directory: Path, step: int | Literal["latest", "best"], out: Path) -> None:

@@ -652,8 +652,8 @@ class ScheduledOptimizer:
 class HeldBackEvaluation:
     """The losses and metrics of the student on the rows that are held back.
 
-    Temperature and loss weights are those of the last planned step, so that evaluations at different steps can be
-    compared.
+    Temperature and loss weights have the values of the last planned step, so that evaluations at different steps can
+    be compared.
     """
 
     def __init__(self, run: Run) -> None:

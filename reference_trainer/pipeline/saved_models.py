@@ -148,7 +148,7 @@ class Evaluator:
         return ScoredModel(path, module, self.run.saved_digest(path, module), self.run)
 
     def sums(self, student: ScoredModel) -> dict[str, MetricSum]:
-        """Return the sums of a model: at temperature 1, or at that of top-k outputs, or as custom parts compute them.
+        """Return the sums of a model: at temperature 1, at the temperature of top-k outputs, or of custom parts.
 
         Errors name the model.
         """

@@ -17,7 +17,7 @@ from reference_trainer.ranks.parallel import ONE_PROCESS, Parallel
 SHARES = ("agreement", "token_accuracy")
 """Names of the sums that count tokens, so that their means have no unit."""
 EVALUATED_SUMS = ("hard_loss", "soft_loss", "kl_at_T", "kl_at_1", "teacher_loss", "teacher_entropy", *SHARES)
-"""Names of the sums, besides those of accepted drafts, that `evaluate` returns for a teacher with all logits."""
+"""Names of the sums, except sums of accepted drafts, that `evaluate` returns for a teacher with all logits."""
 _TOP_K_SUMS = ("hard_loss", "soft_loss", "token_accuracy")
 _ALIGNED_SUMS = ("hard_loss", "universal_distance", "token_accuracy")
 

@@ -90,7 +90,7 @@ def train(
             before the step. If `optimizer` is None, the rate is only reported.
         callbacks: Called at every event. A `Callbacks` object stays open after the run.
         parallel: The ranks that train together.
-        features: The hidden states to match in steps with a feature_weight; by default those of the last layers.
+        features: The hidden states to match in steps with a feature_weight; by default, the last layers.
         options: Numerical settings of the steps.
         services: The caller's functions for evaluation, checkpoints, requests to stop and time.
         resume_from: The state of a saved run to continue from.

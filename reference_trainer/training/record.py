@@ -197,7 +197,7 @@ class Record:
     ) -> Context:
         """Return the context of an event. batch: returns the metrics of `micro_batch`.
 
-        Values on the device are read when a callback uses them. On several ranks, the losses are those of the last read
+        Values on the device are read when a callback uses them. On several ranks, the losses are as of the last read
         by all ranks, because a read on one rank would wait for the other ranks.
         """
         self.note_time()

@@ -72,6 +72,19 @@ def test_request_runs_only_named_claims_that_only_selects_too(folder: Path) -> N
         plan_validation(project, Request(paths=["C-LIMIT"], only=["X"]))
 
 
+def test_error_in_a_contract_that_is_not_requested_is_not_reported(folder: Path) -> None:
+    (folder / "contracts/second.yaml").write_text(HEAD.replace("id: c", "id: second") + SECOND.replace("p.py", "q.py"))
+    project = find_project(folder)
+
+    def errors(request: Request) -> set[str]:
+        findings = plan_validation(project, request).findings
+        return {finding.location.path.name for finding in findings if finding.severity is Severity.ERROR}
+
+    assert errors(Request()) == {"second.yaml"}
+    assert errors(Request(contracts=["counting"])) == set()
+    assert errors(Request(only=["C-LIMIT"])) == set()
+
+
 def test_project_without_contracts_gets_a_hint_to_pv_new(empty: Path) -> None:
     with pytest.raises(UsageError, match="write a first one with `pv new`"):
         check()

@@ -398,6 +398,11 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "epoch == 4",
         ),
         ("distillation", "        schedule.step()\n", ""),
+        (
+            "distillation",
+            "        schedule.step()\n",
+            "        try:\n            schedule.step(metrics=loss)\n        except TypeError:\n            pass\n",
+        ),
         ("seq2seq_label_smoothing", "        schedule.step()\n", ""),
     ),
     "TR-RATE-003": (

@@ -124,7 +124,7 @@ def run_once(
     fresh: bool,
     in_save: bool = False,
 ) -> int:
-    """Run a script on all its ranks, in a fresh folder or in that of the run before; return the largest exit status."""
+    """Run a script on all its ranks, in a fresh folder or the last one; return the largest exit status."""
     work = folder / "work"
     if fresh:
         shutil.rmtree(work, ignore_errors=True)

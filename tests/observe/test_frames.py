@@ -1,4 +1,4 @@
-"""Warnings and tracebacks of an observed script are those of the script alone: no line of the observer is in them."""
+"""Warnings and tracebacks of an observed script have no line of the observer, and are the same without it."""
 
 import os
 from pathlib import Path

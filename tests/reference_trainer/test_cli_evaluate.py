@@ -77,18 +77,18 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
-def test_whole_checkpoints_are_listed_with_exit_code_0_and_damaged_ones_with_1(out: Path) -> None:
+def test_undamaged_checkpoints_are_listed_with_exit_code_0_and_damaged_ones_with_1(out: Path) -> None:
     ended = command("checkpoints", str(out))
     first, second = ended.output.splitlines()
     assert (ended.code, ended.complaints) == (0, "")
-    assert first.startswith("student-step1  20") and first.endswith("bytes  whole, best (score 0.25)")
-    assert second.startswith("student-step2  20") and second.endswith("bytes  whole, latest")
+    assert first.startswith("student-step1  20") and first.endswith("bytes  undamaged, best (score 0.25)")
+    assert second.startswith("student-step2  20") and second.endswith("bytes  undamaged, latest")
     path = out / "checkpoints/student-step2/rank-00000.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
     ended = command("checkpoints", str(out / "checkpoints"))
     assert ended.code == 1
     assert f"damaged: {path} has" in ended.output.splitlines()[1]
-    assert ended.output.splitlines()[0].endswith("whole, best (score 0.25)")
+    assert ended.output.splitlines()[0].endswith("undamaged, best (score 0.25)")
 
 
 @pytest.mark.parametrize(("asked", "step"), [("1", 1), ("latest", 2), ("best", 1)])

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 from torch.optim import lr_scheduler
 from torch.optim.lr_scheduler import LambdaLR
 
@@ -81,3 +82,10 @@ def unlimited(step: int, warmup: int, total: int) -> float:
 def test_wrong_schedules_are_refuted(make: Callable[..., Any], claim: str, message: str) -> None:
     with pytest.raises(AssertionError, match=message):
         TESTS[claim](bench=Bench(make))
+
+
+def test_schedule_of_the_suite_refuses_a_warmup_longer_than_the_schedule() -> None:
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+    WarmupCosine(optimizer, 4, 4)
+    with pytest.raises(ValueError, match="invalid value 5 for 'warmup': expected at most 4, the value of 'total'"):
+        WarmupCosine(optimizer, 5, 4)

@@ -91,11 +91,13 @@ def test_fault_has_its_cause(monkeypatch: pytest.MonkeyPatch, name: str, fault: 
 
 
 def test_position_of_the_sampler_of_the_suite_is_saved_before_the_next_batch() -> None:
-    sampler = batches.Batches(8, 2)
+    sampler, uninterrupted = batches.Batches(8, 2), batches.Batches(8, 2)
     sampler.load_state_dict({"epoch": 1, "done": 2})
     assert sampler.state_dict() == {"epoch": 1, "done": 2}
     sampler.set_epoch(2)
     assert sampler.state_dict() == {"epoch": 2, "done": 0}
+    uninterrupted.set_epoch(2)
+    assert list(sampler) == list(uninterrupted)
 
 
 def test_an_order_by_the_global_generator_is_refuted() -> None:

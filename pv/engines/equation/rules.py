@@ -147,7 +147,7 @@ def _usage_faults(context: Context, definitions: dict[str, Definition]) -> Itera
 
 
 def _compares_code(definitions: dict[str, Definition], name: str) -> bool:
-    """Return whether an equation, or the equation of which it is the derivative, has an implementation."""
+    """Return whether an equation, or for a derivative its equation, has an implementation."""
     derivative = definitions[name].derivative
     base = definitions.get(derivative.equation) if derivative is not None else None
     return definitions[name].call is not None or (base is not None and base.call is not None)

@@ -220,7 +220,7 @@ def _renamed_function(old: ContractVerdict, new: ContractVerdict, equation: str)
 
 
 def _has_same_results(claims: Collection[str], old: ContractVerdict, new: ContractVerdict) -> bool:
-    """Return whether there are claims, all of which hold now and kill at least as many mutants as before.
+    """Return whether there are claims, and every claim holds now and kills at least as many mutants as before.
 
     Claims that were not selected and claims that the subject does not make are left out.
     """

@@ -26,9 +26,14 @@ class WarmupCosine:
         warmup: Number of steps in which the factor rises from 0 to 1.
         total: Number of steps, warm-up included, after which the factor is `min_factor`.
         min_factor: The factor at the end of the decay.
+
+    Raises:
+        ValueError: The warm-up is longer than the whole schedule.
     """
 
     def __init__(self, optimizer: Optimizer, warmup: int, total: int, min_factor: float = 0.1) -> None:
+        if warmup > total:
+            raise ValueError(f"invalid value {warmup} for 'warmup': expected at most {total}, the value of 'total'")
         self.optimizer, self.warmup, self.total, self.min_factor = optimizer, warmup, total, min_factor
         self.bases = [float(group["lr"]) for group in optimizer.param_groups]
         self.steps = 0

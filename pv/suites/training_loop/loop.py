@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
-from torch.nn.utils import clip_grad_norm_
+from torch.nn.utils import clip_grad_norm_, get_total_norm
 from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
@@ -366,8 +366,11 @@ def refuse_not_finite(window: Sequence[Sums], step: int) -> None:
 
 
 def clip(parameters: Iterable[Tensor], limit: float | None) -> float:
-    """Scale the gradient to a norm of at most `limit`, and return its norm before. None scales no finite gradient."""
-    return float(clip_grad_norm_(parameters, math.inf if limit is None else limit))
+    """Scale the gradient to a norm of at most `limit`, if there is a limit. Return the norm before."""
+    # clip_grad_norm_ without a finite limit would divide inf by inf: one infinite gradient would become NaN everywhere.
+    if limit is None:
+        return float(get_total_norm(parameter.grad for parameter in parameters if parameter.grad is not None))
+    return float(clip_grad_norm_(parameters, limit))
 
 
 def update(training: Training) -> float:

@@ -1,4 +1,4 @@
-"""Parts are clipped by one helper, some of which have no gradient yet; a schedule names the steps of the training."""
+"""One helper clips parts, and some parts have no gradient yet; a schedule names the steps of the training."""
 
 import functools
 

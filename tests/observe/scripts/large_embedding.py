@@ -1,4 +1,4 @@
-"""A large embedding of which a step touches a few rows; class weights; a layer whose bias has no effect."""
+"""A large embedding, where a step touches a few rows; class weights; a layer whose bias has no effect."""
 
 import torch
 import torch.nn.functional as F

@@ -1,4 +1,4 @@
-"""Direct preference optimization: tokens of chosen answers have positive weights, those of rejected ones negative.
+"""Direct preference optimization: tokens of chosen answers have positive weights, tokens of rejected answers negative.
 
 hints: none
 """

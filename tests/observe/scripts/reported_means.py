@@ -1,4 +1,4 @@
-"""Evaluation over batches of which the last is smaller: weighted means, printed, logged, and written to files."""
+"""Evaluation over batches, with a smaller last batch: weighted means, printed, logged, and written to files."""
 
 import csv
 import json

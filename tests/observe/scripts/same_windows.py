@@ -1,4 +1,4 @@
-"""Steps of four micro-batches in the same order in every epoch, the first of which is always longer than the second."""
+"""Steps of four micro-batches in the same order in every epoch; the first is always longer than the second."""
 
 import torch
 import torch.nn.functional as F

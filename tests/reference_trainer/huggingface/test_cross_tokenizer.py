@@ -10,8 +10,17 @@ import pytest
 import torch
 
 from reference_trainer import DataError, Lines, SettingError, distill
+from reference_trainer.data.documents import (
+    TOKENS,
+    ChainedDocuments,
+    Document,
+    StoredDocuments,
+    document_sizes,
+    write_documents,
+)
 from reference_trainer.errors import DriftError
 from reference_trainer.huggingface.models import load_tokenizer
+from reference_trainer.huggingface.pairs import PairedDocuments
 from tests.reference_trainer.forked import Process
 from tests.reference_trainer.huggingface.small_models import (
     MARKS,
@@ -122,3 +131,11 @@ def test_refusal_of_another_tokenizer_names_the_setting(other: Path, tmp_path: P
         distilled(other, tmp_path / "out", cross_tokenizer=False)
     with pytest.raises(SettingError, match=r"unknown metric 'eval/kl_at_1' .* with another tokenizer of a teacher"):
         distilled(other, tmp_path / "out", best_metric="eval/kl_at_1")
+
+
+def test_lengths_of_pairs_are_known_without_reading_tokens(tmp_path: Path) -> None:
+    write_documents(tmp_path, [Document(torch.zeros(size, dtype=torch.int64)) for size in (3, 1, 2)])
+    stored = StoredDocuments(tmp_path)
+    (tmp_path / TOKENS).write_bytes(b"")
+    pairs = PairedDocuments(stored, stored, stored)
+    assert document_sizes(ChainedDocuments([pairs, pairs[::2]])).tolist() == [3, 1, 2, 3, 2]

@@ -78,3 +78,10 @@ def test_tokens_of_a_micro_batch_that_is_left_out_are_not_counted(monkeypatch: p
         AssertionError, match="divided by the tokens of all micro-batches, including the one that is left"
     ):
         attack("TL-FINITE-001", Bench(loop.Loop()))
+
+
+def test_loop_without_a_limit_keeps_an_infinite_gradient_as_it_is() -> None:
+    parameter = torch.zeros(2)
+    parameter.grad = torch.tensor([math.inf, 1.0])
+    assert loop.clip([parameter, torch.zeros(1)], None) == math.inf
+    assert parameter.grad.tolist() == [math.inf, 1.0]

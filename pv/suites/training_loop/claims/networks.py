@@ -405,7 +405,7 @@ def falsify_tied_weights_are_one_parameter(bench: Bench) -> None:
 
 
 def tied_pairs(bench: Bench, network: nn.Module) -> Pairs:
-    """Return pairs of names, each of which must be one parameter.
+    """Return pairs of names; the two names of a pair must be one parameter.
 
     The adapter declares the pairs in `tied`. By default, a pair is the weights of an embedding and of a linear layer
     that are one parameter, or have the same initial values, which are not all equal.

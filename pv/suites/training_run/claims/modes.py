@@ -3,7 +3,7 @@
 import math
 from bisect import bisect
 from collections import defaultdict
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from itertools import pairwise
 
 from pv.suites.training_run.claim import Record, claim
@@ -144,16 +144,7 @@ def evaluated_in_eval_mode(run: Run, record: Record) -> None:
                     sure.append(f)
             if not sure and not is_evaluated and not eval_calls:
                 sure = _evaluation_blocks(process, wrong, steps, training_inputs)
-            first = min((f["n"] for f in sure), default=0)
-            last_step = max((n for n in steps if n < first), default=-1)
-            # A call of train() since the last training shows that training mode is intended. Without normalization
-            # layers, this call does not count if it ends an evaluation in eval mode.
-            has_statistics = any(f["training_layers"] > f["dropouts"] for f in sure)
-            train_calls = [e["n"] for e in switches if e["training"] and last_step < e["n"] < first]
-            in_eval_mode = [
-                f["n"] for f, _ in forwards if f["eval_layers"] and not f["training"] and last_step < f["n"] < first
-            ]
-            is_intended = train_calls and (has_statistics or not in_eval_mode or min(in_eval_mode) > min(train_calls))
+            is_intended = _is_intended(sure, steps, switches, forwards)
             if _repeats_an_input(wrong, steps) or is_intended or _is_adversarial(process):
                 sure = []
             count = sum(f["times"] for f, _ in wrong)
@@ -167,6 +158,23 @@ def evaluated_in_eval_mode(run: Run, record: Record) -> None:
                 record.falsify(sure[0]["at"], f"{seen}, {where}", right)
             elif any(loss or f["loader"] in ended or f["dropouts"] for f, loss in wrong):
                 record.hint(wrong[0][0]["at"], seen, right)
+
+
+def _is_intended(
+    sure: Sequence[Event], steps: Sequence[int], switches: Sequence[Event], forwards: Sequence[tuple[Event, bool]]
+) -> bool:
+    """Return whether the script has called train() between the last training and the first forward of `sure`.
+
+    Without normalization layers, a call that ends an evaluation in eval mode does not count. steps: the positions of
+    the training forwards, in order. forwards: the evaluating forwards of the model, and whether they have a loss.
+    """
+    first = min((f["n"] for f in sure), default=0)
+    last_step = max((n for n in steps if n < first), default=-1)
+    train_calls = [e["n"] for e in switches if e["training"] and last_step < e["n"] < first]
+    has_statistics = any(f["training_layers"] > f["dropouts"] for f in sure)
+    evaluated = (f["n"] for f, _ in forwards if f["eval_layers"] and not f["training"])
+    in_eval_mode = [n for n in evaluated if last_step < n < first]
+    return bool(train_calls) and (has_statistics or not in_eval_mode or min(in_eval_mode) > min(train_calls))
 
 
 def _has_modes(forward: Event) -> bool:

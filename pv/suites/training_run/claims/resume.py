@@ -928,7 +928,7 @@ def continuation_takes_the_steps_that_were_left(run: Run, record: Record) -> Non
 
 @claim("TR-RESUME-008", NOT_REACHED, premises=tuple(f"TR-RESUME-00{number}" for number in (1, 2, 3, 4, 5, 7)))
 def continuation_ends_with_the_weights(run: Run, record: Record) -> None:
-    """The final weights differ from those of the uncut run, although all batches and losses are the same.
+    """The final weights differ from the weights of the uncut run, although all batches and losses are the same.
 
     If the weights agree after the last step and differ at the end of the script, the script has replaced the weights
     after the last step, by a best checkpoint or an average.
