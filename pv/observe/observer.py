@@ -218,9 +218,17 @@ def stack_on_one_device(parts: list[Tensor]) -> list[Tensor]:
     return [torch.stack(parts)] if len({part.device for part in parts}) == 1 else parts
 
 
+def real(tensor: Tensor) -> Tensor:
+    """Return a tensor of complex numbers as real and imaginary parts; return any other tensor unchanged."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
 def sample(tensor: Tensor) -> Tensor:
-    """Return about 256 evenly spaced elements of a tensor, as a view if possible; all elements of a small tensor."""
-    flat = local(tensor.detach())
+    """Return about 256 evenly spaced elements of a tensor, as a view if possible; all elements of a small tensor.
+
+    Real and imaginary parts of complex numbers are separate elements.
+    """
+    flat = real(local(tensor.detach()))
     size = flat.numel()
     if size <= SAMPLE_SIZE:
         return flat.reshape(-1)
@@ -537,7 +545,8 @@ class Observer:
         state = self.state_of(optimizer)
         self.loaded.clear()  # after a step, weights and loaded weights differ as intended
         state.began = self.ended_steps
-        if _has_ranks() or not state.steps:
+        # Without a backward pass since the last step, the script may have put back the weights before that step.
+        if _has_ranks() or not state.steps or not state.arrived:
             state.digest_before = self.digest(optimizer)
         parameters = parameters_of(optimizer)
         if self.files and not self.steps:
@@ -1158,7 +1167,7 @@ class Observer:
                     self.describe()
                 checkpoints.describe_saves(self)
                 for optimizer, state in self.optimizers.items():
-                    total = sum(float(local(p.detach()).double().sum()) for p in parameters_of(optimizer))
+                    total = sum(float(real(local(p.detach())).double().sum()) for p in parameters_of(optimizer))
                     self.add("end", optimizer=state.number, steps=state.steps, sum=total)
                 self.kept.clear()
             self.add("finished")
