@@ -434,6 +434,8 @@ class Observer:
         self._numbers = 0  # a counter, because numbers must be unique and the weak dictionaries shrink
         self._busy = 0
         self._thread = threading.get_ident()
+        self._stepping: Optional[threading.Thread] = None
+        """The thread of the first step."""
         self._last_forward: Optional[Event] = None
         self._backward_depth = self._scaler_depth = self._clip_depth = 0
         self.clipped_iterator: Optional[Iterator[Tensor]] = None
@@ -541,7 +543,17 @@ class Observer:
         return entry[2]
 
     def before_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Record the parameters, state and gradients of an optimizer before a step."""
+        """Record the parameters, state and gradients of an optimizer before a step.
+
+        Raises:
+            RuntimeError: Optimizers take steps in several threads. Their events are mixed, and some are missing, so
+                nothing is observed from then on.
+        """
+        if not self._backward_depth:  # hooks of a backward pass may run in a thread of autograd
+            self._stepping = self._stepping or threading.current_thread()
+            if self._stepping is not threading.current_thread() and self._stepping.is_alive():
+                self.is_over = True
+                raise RuntimeError("optimizers take steps in several threads of one process")
         state = self.state_of(optimizer)
         self.loaded.clear()  # after a step, weights and loaded weights differ as intended
         state.began = self.ended_steps

@@ -576,7 +576,10 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "    update(average, net)\n    optimizer.step()",
         ),
     ),
-    "TR-AVG-004": (("contrastive_momentum", "k.mul_(0.9).add_(p, alpha=0.1)", "k.mul_(0.1).add_(p, alpha=0.9)"),),
+    "TR-AVG-004": (
+        ("contrastive_momentum", "k.mul_(0.9).add_(p, alpha=0.1)", "k.mul_(0.1).add_(p, alpha=0.9)"),
+        ("contrastive_momentum", "k.mul_(0.9).add_(p, alpha=0.1)", "k.lerp_(p, (1 + step) / (6 + step))"),
+    ),
     "TR-AVG-003": (
         ("average_of_a_copy", "    for a, b in zip(copied.buffers(), model.buffers()):\n        a.copy_(b)\n", ""),
         (
