@@ -1,4 +1,4 @@
-"""A line search, cycles with new moments, an optimizer that unscales, rates of a dummy, averages beside the mean."""
+"""A line search, steps that are undone, cycles with new moments, an optimizer that unscales, averages beside the mean."""
 
 import torch
 import torch.nn.functional as F
@@ -39,6 +39,20 @@ for rows in torch.randperm(170)[:160].split(16):
             optimizer.step()
             if F.cross_entropy(net(x[rows]), y[rows]) < loss - 0.1 * rate * slope:
                 break
+
+# The gradient of a row of zeros is NaN: the weights before the step are put back.
+net = nn.Linear(6, 8, bias=False)
+nets.append(net)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(12):
+    rows = x[torch.randint(170, (16,))]
+    rows[0] *= step % 5 != 2
+    before = net.weight.detach().clone()
+    h = net(rows)
+    update(optimizer, (h / h.square().sum(1, keepdim=True).sqrt()).nan_to_num()[:, :3].sub(rows[:, :3]).square().mean())
+    if not net.weight.isfinite().all():
+        with torch.no_grad():
+            net.weight.copy_(before)
 
 # Snapshots: each cycle of a cosine begins with new moments, and is saved with its optimizer.
 net = mlp()
@@ -100,7 +114,7 @@ class Chosen(Dataset):
         return x[self.rows[i]], y[self.rows[i]]
 
 
-# Hard examples are read again, and soon there are none. Beside the mean, its average over buckets and epochs is reported.
+# Hard examples are read again, and soon there are none. Beside the mean, an average over buckets, and one over epochs.
 net = mlp(32)
 optimizer = torch.optim.Adam(net.parameters(), lr=3e-3)
 hard = Chosen()

@@ -260,18 +260,22 @@ def _divided_by(windows: list[Window], reaching: list[Event]) -> int:
 def applied_gradients_are_finite(run: Run, record: Record) -> None:
     """An infinite or NaN gradient is applied. The weights are not finite afterwards, so the step was not skipped.
 
-    Or a step with a finite gradient makes finite weights NaN or infinite.
+    Or a step with a finite gradient makes finite weights NaN or infinite. If the weights are finite after the next
+    step, the script has put back earlier weights.
     """
     for _process, _optimizer, windows in windows_of(run):
         last: float | None = None
-        for window in windows:
+        for window, following in zip(windows, [*windows[1:], None], strict=True):
             norm, digest = window.event["norm"], window.event["digest"]
             before, last = last, digest
             if norm is None or window.event["by_scaler"]:
                 continue
             record.tried += 1
+            later = None if following is None else following.event["digest"]
+            if digest is None or is_finite(digest) or (later is not None and is_finite(later)):
+                continue
             first = window.event.get("digest_before") if before is None else before
-            if is_finite(norm) and digest is not None and not is_finite(digest) and is_finite(first or 0.0):
+            if is_finite(norm) and is_finite(first or 0.0):
                 half = window.event.get("moved", {}).get("halves", (0, 0))[0]
                 record.falsify(
                     window.at,
@@ -280,7 +284,7 @@ def applied_gradients_are_finite(run: Run, record: Record) -> None:
                     "keep the optimizer's weights and states in float32",
                 )
                 break
-            if not is_finite(norm) and digest is not None and not is_finite(digest):
+            if not is_finite(norm):
                 values = [loss.value for p in window.passes for loss in p.losses]
                 record.falsify(
                     window.at,
