@@ -1,4 +1,4 @@
-"""A line search, steps that are undone, cycles with new moments, an optimizer that unscales, averages beside the mean."""
+"""A line search, steps that are undone, cycles with new moments, an optimizer that unscales, additional averages."""
 
 import torch
 import torch.nn.functional as F
@@ -132,6 +132,17 @@ for epoch in range(4):
     whole, count = whole + total, count + 50
     print(f"loss {total / 50:.5f}")
     print(f"by bucket {sum(loss for loss, _ in losses) / len(losses):.5f}, all epochs {whole / count:.5f}")
+
+# The scaled loss is reported beside the loss.
+net = mlp()
+optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
+for step in range(8):
+    optimizer.zero_grad()
+    for rows in torch.randperm(170)[:80].split(20):
+        loss = F.cross_entropy(net(x[rows]), y[rows])
+        (loss / 4).backward()
+    optimizer.step()
+    print(f"step {step} loss {loss.item():.5f} scaled {loss.item() / 4:.5f}")
 
 # Groups of four batches; the last group asks for batches after the end of the only pass.
 net = mlp()

@@ -976,23 +976,30 @@ def reported_loss_is_not_divided(run: Run, record: Record) -> None:
     """A reported training loss is divided by the number of micro-batches, like the loss of the backward pass.
 
     These facts rule out other explanations: the loss of the last micro-batch, and the sum and the mean of all losses,
-    differ visibly from the number; and the loss of the backward pass is divided by the same number. With two
-    micro-batches the finding is a hint, since a factor of 1/2 may belong to the loss, as in half of a square. A script
-    that adds up the divided losses of all micro-batches reports their mean, which is right.
+    differ visibly from the number, and are not reported beside it; and the loss of the backward pass is divided by the
+    same number. With two micro-batches the finding is a hint, since a factor of 1/2 may belong to the loss, as in half
+    of a square. A script that adds up the divided losses of all micro-batches reports their mean, which is right.
     """
     for process, _, windows in windows_of(run):
         reports = reported_numbers(process)
-        for pairs in _training_reports(process, windows, reports):
+        lines = _training_reports(process, windows, reports)
+        # Steps whose loss is reported without the division too, with at least three digits.
+        whole = {
+            window.n
+            for window, shown in (pair for pairs in lines for pair in pairs)
+            if shown.half < 0.01 * abs(shown.value) and any(map(shown.shows, _right_losses(_divided_losses(window))))
+        }
+        for pairs in lines:
             hits, chance, first = 0, 1.0, None
             for window, shown in pairs:
                 values = _divided_losses(window)
                 if not values:
                     continue
                 wrong = values[-1] / len(values)
-                right = [*values, math.fsum(values), math.fsum(values) / len(values)]
+                right = _right_losses(values)
                 record.tried += any(map(shown.shows, right))
                 distance = min(abs(value - wrong) for value in right)
-                if not shown.shows(wrong):
+                if window.n in whole or not shown.shows(wrong):
                     hits = -len(pairs)  # one contradiction rules out a finding, whatever the other reports show
                 elif distance > 3 * shown.half:
                     hits, chance = hits + 1, chance * min(1.0, 2 * shown.half / distance)
@@ -1008,6 +1015,11 @@ def reported_loss_is_not_divided(run: Run, record: Record) -> None:
                 f"number of micro-batches of a step ({hits} such reports)",
                 f"report the loss before it is divided: loss.item() * {count}",
             )
+
+
+def _right_losses(values: list[float]) -> list[float]:
+    """Return the losses of the micro-batches of a step, their sum and their mean; [] without losses."""
+    return [*values, math.fsum(values), math.fsum(values) / len(values)] if values else []
 
 
 def _divided_losses(window: Window) -> list[float]:
