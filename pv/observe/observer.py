@@ -226,9 +226,10 @@ def real(tensor: Tensor) -> Tensor:
 def sample(tensor: Tensor) -> Tensor:
     """Return about 256 evenly spaced elements of a tensor, as a view if possible; all elements of a small tensor.
 
-    Real and imaginary parts of complex numbers are separate elements.
+    Real and imaginary parts of complex numbers are separate elements. Of a sparse tensor, stored values are sampled.
     """
-    flat = real(local(tensor.detach()))
+    flat = local(tensor.detach())
+    flat = real(flat._values() if flat.is_sparse else flat)
     size = flat.numel()
     if size <= SAMPLE_SIZE:
         return flat.reshape(-1)
@@ -257,8 +258,8 @@ def _stride(size: int) -> int:
 
 
 def sentinels(parameters: list[Tensor]) -> list[Tensor]:
-    """Return at most `SENTINELS` evenly spaced parameters among the parameters with dense gradients."""
-    present = [p for p in parameters if p.grad is not None and not p.grad.is_sparse]
+    """Return at most `SENTINELS` evenly spaced parameters among the parameters with gradients."""
+    present = [p for p in parameters if p.grad is not None]
     count = len(present)
     return present if count <= SENTINELS else [present[i * count // SENTINELS] for i in range(SENTINELS)]
 

@@ -5,6 +5,7 @@ An edit is (script, old text, new text, ...), with pairs of texts; all of them m
 
 EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     "TR-GRAD-001": (
+        ("carriers_and_documents", "    optimizer.zero_grad(set_to_none=False)\n", ""),
         ("masters_accumulated", "low.grad = None", "pass"),
         # After Adam, whose last gradients are left over.
         (

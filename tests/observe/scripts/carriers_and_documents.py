@@ -1,4 +1,4 @@
-"""A schedule of the weight of a term, labels that are missing in the first batches, rows that are one document."""
+"""A schedule of the weight of a term, labels missing in the first batches, rows of one document, a sparse table."""
 
 import torch
 import torch.nn.functional as F
@@ -59,4 +59,13 @@ optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
 for _ in range(10):
     text = (torch.randint(1, 5, ()) * torch.arange(6)[:, None] + torch.arange(10)) % 16
     update(optimizer, F.cross_entropy(net(text[:, :-1]).flatten(0, 1), text[:, 1:].flatten()))
+
+# The gradients of a table are sparse.
+table = nn.Embedding(120, 4, sparse=True)
+nets.append(table)
+optimizer = torch.optim.SparseAdam(table.parameters(), lr=1e-2)
+for rows in torch.randperm(120).split(12):
+    optimizer.zero_grad(set_to_none=False)
+    F.mse_loss(table(rows), x[rows, :4]).backward()
+    optimizer.step()
 print("sum", repr(sum(p.double().sum().item() for net in nets for p in net.parameters())))
