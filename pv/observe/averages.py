@@ -48,6 +48,11 @@ class Averages:
         if len(self._copies) < MAX_COPIES and next(module.parameters(), None) is not None:
             self._copies[module] = [0, _version(module)]
 
+    def add_loaded(self, module: nn.Module) -> None:
+        """Add a module that has loaded the weights of another model, unless the module is known as a copy."""
+        if module not in self._copies:
+            self.add_copy(module)
+
     def check_restored(self, trained: list[Tensor]) -> None:
         """Record which copies have the weights of a file, before the first step of the optimizer of `trained`."""
         for module in list(self._copies):

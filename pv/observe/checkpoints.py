@@ -393,6 +393,8 @@ def _record_load(
         untied=[names for names in tied if names not in tied_after][:6],
         at=at,
     )
+    if capture is not None and not missing and not any(id(p) in optimized for p in tensors.values()):
+        observer.averages.add_loaded(module)
     if len(observer.loaded) < 20:
         names = [name for name, p in module.named_parameters(remove_duplicate=False) if name in state]
         untied = [group for group in tied if group not in tied_after]

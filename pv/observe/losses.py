@@ -63,8 +63,8 @@ MAX_ROWS = 64
 """Largest number of sampled rows of logits in a micro-batch."""
 EARLY_STEPS = 10
 """Number of steps at the start in which the labels of handwritten losses are recorded."""
-CTC_CALLS = 32
-"""Number of first calls of a CTC loss at a line whose targets are examined."""
+EXAMINED_CALLS = 32
+"""Number of first calls at a line whose targets are examined, for a CTC loss and losses of targets 1 and -1."""
 MAX_COLUMN_ELEMENTS = 1_000_000
 """Largest number of elements of the input of a loss function whose columns are summed."""
 MIN_CLASSES, MIN_CLASSES_HALF = 4, 16
@@ -182,7 +182,6 @@ def _wrap_uncounted_loss(
     For a CTC loss, the first `CTC_CALLS` calls are recorded: if `target_lengths` include padding, this shows only in a
     batch whose targets have different lengths.
     """
-    limit = CTC_CALLS if name == "ctc_loss" else 1
 
     @frames.wraps(original)
     def loss(*args: Any, **kwargs: Any) -> object:
@@ -193,7 +192,7 @@ def _wrap_uncounted_loss(
                 # A function of a library may call several losses at one line: the name distinguishes their keys.
                 at, key = active.sites.find(depth=2)
                 key ^= zlib.crc32(name.encode())
-                if active.recorded_calls[key, out.requires_grad] < limit:
+                if active.recorded_calls[key, out.requires_grad] < EXAMINED_CALLS:
                     active.recorded_calls[key, out.requires_grad] += 1
                     arguments = _arguments(name, args, kwargs)
                     facts: Event = {"reduction": arguments["reduction"]}

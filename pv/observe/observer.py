@@ -218,9 +218,18 @@ def stack_on_one_device(parts: list[Tensor]) -> list[Tensor]:
     return [torch.stack(parts)] if len({part.device for part in parts}) == 1 else parts
 
 
+def real(tensor: Tensor) -> Tensor:
+    """Return a tensor of complex numbers as real and imaginary parts; return any other tensor unchanged."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
 def sample(tensor: Tensor) -> Tensor:
-    """Return about 256 evenly spaced elements of a tensor, as a view if possible; all elements of a small tensor."""
+    """Return about 256 evenly spaced elements of a tensor, as a view if possible; all elements of a small tensor.
+
+    Real and imaginary parts of complex numbers are separate elements. Of a sparse tensor, stored values are sampled.
+    """
     flat = local(tensor.detach())
+    flat = real(flat._values() if flat.is_sparse else flat)
     size = flat.numel()
     if size <= SAMPLE_SIZE:
         return flat.reshape(-1)
@@ -249,8 +258,8 @@ def _stride(size: int) -> int:
 
 
 def sentinels(parameters: list[Tensor]) -> list[Tensor]:
-    """Return at most `SENTINELS` evenly spaced parameters among the parameters with dense gradients."""
-    present = [p for p in parameters if p.grad is not None and not p.grad.is_sparse]
+    """Return at most `SENTINELS` evenly spaced parameters among the parameters with gradients."""
+    present = [p for p in parameters if p.grad is not None]
     count = len(present)
     return present if count <= SENTINELS else [present[i * count // SENTINELS] for i in range(SENTINELS)]
 
@@ -426,6 +435,8 @@ class Observer:
         self._numbers = 0  # a counter, because numbers must be unique and the weak dictionaries shrink
         self._busy = 0
         self._thread = threading.get_ident()
+        self._stepping: Optional[threading.Thread] = None
+        """The thread of the first step."""
         self._last_forward: Optional[Event] = None
         self._backward_depth = self._scaler_depth = self._clip_depth = 0
         self.clipped_iterator: Optional[Iterator[Tensor]] = None
@@ -537,11 +548,22 @@ class Observer:
         return entry[2]
 
     def before_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Record the parameters, state and gradients of an optimizer before a step."""
+        """Record the parameters, state and gradients of an optimizer before a step.
+
+        Raises:
+            RuntimeError: Optimizers take steps in several threads. Their events are mixed, and some are missing, so
+                nothing is observed from then on.
+        """
+        if not self._backward_depth:  # hooks of a backward pass may run in a thread of autograd
+            self._stepping = self._stepping or threading.current_thread()
+            if self._stepping is not threading.current_thread() and self._stepping.is_alive():
+                self.is_over = True
+                raise RuntimeError("optimizers take steps in several threads of one process")
         state = self.state_of(optimizer)
         self.loaded.clear()  # after a step, weights and loaded weights differ as intended
         state.began = self.ended_steps
-        if _has_ranks() or not state.steps:
+        # Without a backward pass since the last step, the script may have put back the weights before that step.
+        if _has_ranks() or not state.steps or not state.arrived:
             state.digest_before = self.digest(optimizer)
         parameters = parameters_of(optimizer)
         if self.files and not self.steps:
@@ -1162,7 +1184,7 @@ class Observer:
                     self.describe()
                 checkpoints.describe_saves(self)
                 for optimizer, state in self.optimizers.items():
-                    total = sum(float(local(p.detach()).double().sum()) for p in parameters_of(optimizer))
+                    total = sum(float(real(local(p.detach())).double().sum()) for p in parameters_of(optimizer))
                     self.add("end", optimizer=state.number, steps=state.steps, sum=total)
                 self.kept.clear()
             self.add("finished")

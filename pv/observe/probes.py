@@ -18,6 +18,7 @@ import signal
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Optional
 
@@ -293,6 +294,8 @@ class _Recorder(TorchFunctionMode):
         """Number of causal or padding masks of floats 0 and 1. Attention adds float masks, so these hide nothing."""
         self.names: set[str] = set()
         """The names of all functions that were called."""
+        self.sequences: Counter[int] = Counter()
+        """By length: the number of calls of a recurrent layer or an attention with a batch of one sequence."""
         self.states: object = None
         """The states of the random generators of torch (CPU) and of `random` after the forward."""
 
@@ -313,11 +316,15 @@ class _Recorder(TorchFunctionMode):
             names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
             arguments = {**dict(zip(names, args)), **kwargs}
             query, key = arguments["query"].shape[-2], arguments["key"].shape[-2]
+            self.sequences[query] += arguments["query"].dim() == 4 and len(arguments["query"]) == 1
             if query == key and arguments["query"].dim() == 4:
                 self.heads.add((arguments["query"].shape[1], query))
             self._record_attention(query, key, arguments.get("attn_mask"), bool(arguments.get("is_causal")))
             self._record_mask(arguments.get("attn_mask"))
+        elif name in ("gru", "lstm", "rnn_relu", "rnn_tanh") and first.dim() == 3:
+            self.sequences[max(first.shape[:2])] += 1 in first.shape[:2]
         elif name == "multi_head_attention_forward":
+            self.sequences[args[0].shape[0]] += args[0].dim() == 3 and args[0].shape[1] == 1
             self._record_attention(args[0].shape[0], args[1].shape[0], kwargs.get("attn_mask"), False)
             self._record_mask(kwargs.get("attn_mask"))
             self._record_mask(kwargs.get("key_padding_mask"), is_padding=True)
@@ -782,6 +789,7 @@ def _rows(call: Call, base: _BaseForward) -> Optional[Event]:
         "others": _largest(change[1:]),
         "changed_rows": int((change[1:] > VISIBLE_CHANGE).sum()),
         "routed": sorted(recorded.names & {"topk", "sort", "argsort", "argmax", "bincount", "one_hot"}),
+        "in_sequence": 0 < recorded.sequences[len(change)] <= 2,
         "rows_as_time": layer if axis else None,
         "softmax_over_rows": one_label_per_row and recorded.has_softmax_over_rows(len(change)),
     }

@@ -5,6 +5,7 @@ An edit is (script, old text, new text, ...), with pairs of texts; all of them m
 
 EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     "TR-GRAD-001": (
+        ("carriers_and_documents", "    optimizer.zero_grad(set_to_none=False)\n", ""),
         ("masters_accumulated", "low.grad = None", "pass"),
         # After Adam, whose last gradients are left over.
         (
@@ -581,7 +582,10 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "    update(average, net)\n    optimizer.step()",
         ),
     ),
-    "TR-AVG-004": (("contrastive_momentum", "k.mul_(0.9).add_(p, alpha=0.1)", "k.mul_(0.1).add_(p, alpha=0.9)"),),
+    "TR-AVG-004": (
+        ("contrastive_momentum", "k.mul_(0.9).add_(p, alpha=0.1)", "k.mul_(0.1).add_(p, alpha=0.9)"),
+        ("contrastive_momentum", "k.mul_(0.9).add_(p, alpha=0.1)", "k.lerp_(p, (1 + step) / (6 + step))"),
+    ),
     "TR-AVG-005": (("rounded_average", "s.copy_(a)", "s.lerp_(p.bfloat16(), 0.01)"),),
     "TR-AVG-003": (
         ("average_of_a_copy", "    for a, b in zip(copied.buffers(), model.buffers()):\n        a.copy_(b)\n", ""),

@@ -127,6 +127,55 @@ def test_a_process_that_looks_for_torch_before_it_imports_torch_is_observed(tmp_
     assert [window.at for window in process.windows[1]] == ["<string>:8"]  # a line of what `-c` runs
 
 
+COMPLEX = """
+import torch
+p = torch.nn.Parameter(torch.ones(300, dtype=torch.complex64))
+optimizer = torch.optim.SGD([p], lr=0.1)
+for _ in range(3):
+    optimizer.zero_grad()
+    p.abs().sum().backward()
+    optimizer.step()
+"""
+
+THREADS = """
+import threading
+import torch
+barrier = threading.Barrier(2, timeout=60)
+
+def train():
+    net = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(8):
+        net(torch.ones(3, 2)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        barrier.wait()
+
+threads = [threading.Thread(target=train) for _ in range(2)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+"""
+
+
+def test_complex_parameters_are_observed_without_warnings(tmp_path: Path) -> None:
+    environment = {**os.environ, **launch.environment(tmp_path)}
+    result = subprocess.run(
+        [PYTHON, "-c", COMPLEX], env=environment, check=True, cwd=tmp_path, capture_output=True, text=True
+    )
+    run = read_folder(tmp_path, complete=True)
+    assert (run.steps, run.troubles, result.stderr) == (3, [], "")
+
+
+def test_trainings_in_several_threads_are_not_judged(tmp_path: Path) -> None:
+    environment = {**os.environ, **launch.environment(tmp_path)}
+    subprocess.run([PYTHON, "-c", THREADS], env=environment, check=True, cwd=tmp_path)
+    run = read_folder(tmp_path, complete=True)
+    assert run.steps <= 2 and not run.complete
+    assert run.troubles == ["before step: RuntimeError: optimizers take steps in several threads of one process"]
+
+
 def in_function(source: str) -> str:
     """Return a script whose statements, after its docstring, run in a function."""
     docstring, end, statements = source.partition('"""\n\n')

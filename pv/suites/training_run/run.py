@@ -223,7 +223,8 @@ class Run:
 
     Attributes:
         processes: The processes, in the order of their traces.
-        complete: Whether the command ended by itself, with status 0 and without a limit on its steps.
+        complete: Whether the command ended by itself, with status 0 and without a limit on its steps, and all its
+            events are known: the observer had no error.
         comparisons: Comparisons of this run with interrupted and resumed runs, or with another command.
     """
 
@@ -351,7 +352,7 @@ def run_of(traces: Iterable[Sequence[Event]], *, complete: bool) -> Run:
         complete: See `Run`.
     """
     processes = tuple(process_of(events) for events in _with_whole_norms([events for events in traces if events]))
-    return Run(processes=processes, complete=complete)
+    return Run(processes=processes, complete=complete and not any(any(p.of("trouble")) for p in processes))
 
 
 def _with_whole_norms(traces: list[Sequence[Event]]) -> list[Sequence[Event]]:

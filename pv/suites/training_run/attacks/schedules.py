@@ -14,16 +14,21 @@ def _advances(events: Events) -> Events:
     return [event for event in of_kind(events, "schedule") if event["scheduler"] == 3]
 
 
-@given(plans())
-def falsify_schedule_belongs_to_the_optimizer(subject: ModuleType, plan: Plan) -> None:
-    """Schedule the rates of another optimizer, which has the same parameters and takes no step."""
+@given(plans(), st.booleans())
+def falsify_schedule_belongs_to_the_optimizer(subject: ModuleType, plan: Plan, alike: bool) -> None:
+    """Schedule the rates of another optimizer, which has the same parameters and takes no step.
+
+    An optimizer of another class may carry another value than the rate.
+    """
 
     def schedule_other_optimizer(events: Events) -> None:
         for event in of_kind(events, "scheduler"):
             event["optimizers"] = [9]
+        kind = {} if alike else {"kind": "Other"}
+        events.append({**first(events, "optimizer"), "optimizer": 9, **kind})
         events.append({**first(events, "held"), "optimizer": 9, "steps": 0, "shares_with": [1]})
 
-    attack(subject, "TR-RATE-001", plan, schedule_other_optimizer)
+    attack(subject, "TR-RATE-001", plan, schedule_other_optimizer, hint=not alike)
 
 
 @given(plans())

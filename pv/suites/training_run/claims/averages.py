@@ -76,8 +76,9 @@ def _judge_updates(run: Run, process: Process, record: Record) -> None:
 def averages_keep_the_past(run: Run, record: Record) -> None:
     """Every update sets an average mostly to the new weights: decay and 1 - decay are swapped.
 
-    Only averages with the same share of the new weights in all of at least 20 updates are judged. So averages whose
-    decay grows at the beginning are not judged, nor are copies with noise or in fewer bits.
+    Only averages with the same share of the new weights in all of at least 20 updates are judged, or with a share that
+    never falls and begins below a half: it is meant to be a decay that grows at the beginning, and an average takes
+    less of the new weights later. Copies with noise or in fewer bits are not judged.
     """
     for process in run.processes:
         by_average: dict[int, list[Event]] = defaultdict(list)
@@ -86,15 +87,20 @@ def averages_keep_the_past(run: Run, record: Record) -> None:
                 by_average[event["average"]].append(event)
         for events in by_average.values():
             shares = [event["share"] for event in events]
-            if len(shares) < 20 or max(shares) - min(shares) > 1e-3:
+            is_constant = max(shares, default=0) - min(shares, default=0) <= 1e-3
+            grows = not is_constant and shares[0] < 0.5 and all(b > a - 1e-3 for a, b in pairwise(shares))
+            if len(shares) < 20 or not (is_constant or grows):
                 continue
             record.tried += len(shares)
-            if shares[0] > 0.8:
+            if shares[-1] > 0.8:
                 steps = [window for windows in process.windows.values() for window in windows]
                 record.falsify(
                     next((window.at for window in steps if window.n > events[0]["n"]), "?"),
                     f"each of {len(shares)} updates of an average of {events[0]['kind']} takes {shares[0]:.4g} of the "
-                    f"new weights and keeps {1 - shares[0]:.2g} of the average, which nearly copies the weights",
+                    f"new weights and keeps {1 - shares[0]:.2g} of the average, which nearly copies the weights"
+                    if is_constant
+                    else f"{len(shares)} updates of an average of {events[0]['kind']} take more and more of the new "
+                    f"weights, {shares[0]:.4g} in the first and {shares[-1]:.4g} in the last one",
                     "average.mul_(decay).add_(weights, alpha=1 - decay), with a decay such as 0.99",
                 )
 

@@ -243,7 +243,8 @@ def applied_gradients_are_unscaled(run: Run, record: Record) -> None:
     """The optimizer steps with a gradient that is still multiplied by the loss scale.
 
     If the script divides the gradients itself, they count as modified, and the step is left out. A handwritten update
-    may divide in the expression that uses the gradient. This is not observed, so such updates are not judged.
+    may divide in the expression that uses the gradient. This is not observed, so such updates are not judged. A
+    user-defined optimizer may divide inside its step, so the finding is then a hint.
 
     Layers that compute in float16 under autocast without any loss scale are a hint: gradients below 6e-8, the smallest
     positive number of float16, become 0.
@@ -262,7 +263,8 @@ def applied_gradients_are_unscaled(run: Run, record: Record) -> None:
                 "use a GradScaler, or bfloat16",
             )
     for process, optimizer, windows in windows_of(run):
-        if any(e.get("by_hand") for e in process.of("optimizer") if e["optimizer"] == optimizer):
+        created = [event for event in process.of("optimizer") if event["optimizer"] == optimizer]
+        if any(event.get("by_hand") for event in created):
             continue
         # `scaler.step` divides by the scale and skips infinities; `unscale_` and a division by hand divide as well.
         scaled = [w for w in windows if w.passes and w.passes[-1].scale > 1]
@@ -270,7 +272,7 @@ def applied_gradients_are_unscaled(run: Run, record: Record) -> None:
         wrong = [w for w in scaled if not w.unscaled and not w.event["by_scaler"] and not w.modified]
         if wrong:
             window = wrong[0]
-            record.falsify(
+            (record.falsify if all(event["builtin"] for event in created) else record.hint)(
                 window.at,
                 f"step {window.step} applies a gradient that is still multiplied by the loss scale "
                 f"{window.passes[-1].scale:g}, without a check for infinities ({len(wrong)} of {len(scaled)} steps)",

@@ -769,6 +769,16 @@ def every_epoch_has_batches(run: Run, record: Record) -> None:
             loader = history.loaders[number]
             record.tried += sum(pass_.loader is loader for pass_ in history.passes)
             empty = [event for event in process.of("pass_empty") if event["loader"] == number]
+            # A loop over groups of batches may ask an iterator that has ended again, and go on: with its last group, or
+            # with the next pass.
+            passes = [pass_ for pass_ in history.passes if pass_.loader is loader]
+            ended = {pass_.begin["index"] for pass_ in passes if pass_.end is not None}
+            later = [pass_.begin["n"] for pass_ in passes]
+            later += [forward["n"] for forward, _ in process.training_forwards if forward["loader"] == number]
+            grouped = {e["at"] for e in empty if e["index"] in ended and e["n"] < max(later, default=0)}
+            # Where torch's sampler begins a new pass, the data set has no example, and no iterator is used up.
+            is_new = not loader["iterable"] and loader["random"] is not None
+            empty = [e for e in empty if e["at"] not in grouped and (e["index"] in ended or not is_new)]
             if empty:
                 whole = [p for p in history.passes if p.loader is loader and p.end is not None and p.end["batches"]]
                 add = record.falsify if len(empty) > 1 >= len(whole) else record.hint

@@ -74,7 +74,8 @@ def _copies(event: Event, optimizer: int) -> bool:
 def gradients_are_applied_once(run: Run, record: Record) -> None:
     """There is no backward pass between two steps, and both gradients have exactly the same norm.
 
-    A gradient that is computed in another way (autograd.grad, NumPy, a CUDA graph) has another norm.
+    A gradient that is computed in another way (autograd.grad, NumPy, a CUDA graph) has another norm. A line search
+    applies one gradient several times, but puts the weights back in between.
     """
     for _process, _optimizer, windows in windows_of(run):
         if not any(window.passes for window in windows):
@@ -82,7 +83,13 @@ def gradients_are_applied_once(run: Run, record: Record) -> None:
         applied = [window for window in windows if window.event["gradients"] and not window.modified]
         record.tried += len(applied)
         # The norms of two gradients are equal to the last bit only if the gradients are the same.
-        same = {id(w) for before, w in pairwise(windows) if w.event["norm"] == before.event["norm"] and w.event["norm"]}
+        same = {
+            id(w)
+            for before, w in pairwise(windows)
+            if w.event["norm"] == before.event["norm"]
+            and w.event["norm"]
+            and w.event.get("digest_before", before.event["digest"]) == before.event["digest"]
+        }
         wrong = [window for window in applied if not window.passes and id(window) in same]
         if wrong:
             record.falsify(
@@ -159,8 +166,8 @@ def _missed_passes(process: Process, optimizer: int, windows: list[Window]) -> l
 def every_gradient_is_used(run: Run, record: Record) -> None:
     """Gradients of backward passes are cleared before a step uses them.
 
-    Some scripts compute a gradient only to measure it, and the backward pass of a generator leaves gradients in its
-    discriminator. Two cases falsify the claim; all others are hints:
+    Some scripts compute a gradient only to measure it, the backward pass of a generator leaves gradients in its
+    discriminator, and a loss scaler may skip the step. Two cases falsify the claim; all others are hints:
 
     1. The loss is divided by the number of backward passes per step, all from one line, so the script intends a mean
        over the passes; but the step uses only one pass, and the script does not change the gradients itself.
@@ -173,10 +180,13 @@ def every_gradient_is_used(run: Run, record: Record) -> None:
         reaching = [e for e in process.of("backward") if str(optimizer) in e["reached"] and e["n"] < windows[-1].n]
         record.tried += len(reaching)
         # Equal version counters of the parameters: no step, by an optimizer or by hand, came between the two passes.
+        # A loss scaler skips a step whose gradient is not finite.
+        ends = sorted([(w.n, False) for w in windows] + [(e["n"], True) for e in process.of("skipped_step")])
+        skipped = {e["n"] for e in reaching if next(is_skip for n, is_skip in ends if n > e["n"])}
         lost = [
             event
             for event, following in pairwise(reaching)
-            if event["n"] not in used
+            if event["n"] not in used | skipped
             and following["reached"][str(optimizer)]["written"] == event["reached"][str(optimizer)]["written"]
         ]
         rests = _rests_of_epochs(process, windows, lost)
@@ -250,18 +260,22 @@ def _divided_by(windows: list[Window], reaching: list[Event]) -> int:
 def applied_gradients_are_finite(run: Run, record: Record) -> None:
     """An infinite or NaN gradient is applied. The weights are not finite afterwards, so the step was not skipped.
 
-    Or a step with a finite gradient makes finite weights NaN or infinite.
+    Or a step with a finite gradient makes finite weights NaN or infinite. If the weights are finite after the next
+    step, the script has put back earlier weights.
     """
     for _process, _optimizer, windows in windows_of(run):
         last: float | None = None
-        for window in windows:
+        for window, following in zip(windows, [*windows[1:], None], strict=True):
             norm, digest = window.event["norm"], window.event["digest"]
             before, last = last, digest
             if norm is None or window.event["by_scaler"]:
                 continue
             record.tried += 1
+            later = None if following is None else following.event["digest"]
+            if digest is None or is_finite(digest) or (later is not None and is_finite(later)):
+                continue
             first = window.event.get("digest_before") if before is None else before
-            if is_finite(norm) and digest is not None and not is_finite(digest) and is_finite(first or 0.0):
+            if is_finite(norm) and is_finite(first or 0.0):
                 half = window.event.get("moved", {}).get("halves", (0, 0))[0]
                 record.falsify(
                     window.at,
@@ -270,7 +284,7 @@ def applied_gradients_are_finite(run: Run, record: Record) -> None:
                     "keep the optimizer's weights and states in float32",
                 )
                 break
-            if not is_finite(norm) and digest is not None and not is_finite(digest):
+            if not is_finite(norm):
                 values = [loss.value for p in window.passes for loss in p.losses]
                 record.falsify(
                     window.at,

@@ -164,15 +164,19 @@ def targets_are_in_range(run: Run, record: Record) -> None:
 
     A loss without a reduction is not judged: targets outside of the range may mark elements that a mask leaves out
     later. For `margin_ranking_loss`, a target of 0 is a hint: the target may be the sign of a difference, 0 for a tie.
+    Where other calls at the line have targets of -1, 0 is an element without a label.
 
     Or the arguments are swapped: the input has only zeros and ones, and only the target requires a gradient.
     """
+    signed = {
+        at for at, function, facts in _operands(run) if function in SIGNS and facts.get("targets", {}).get("low", 0) < 0
+    }
     for at, function, facts in _operands(run):
         targets = facts.get("targets")
         if targets is None or facts["reduction"] == "none":
             continue
         record.tried += 1
-        if function in SIGNS and targets["zeros"] and targets["low"] == 0:
+        if function in SIGNS and targets["zeros"] and targets["low"] == 0 and at not in signed:
             (record.hint if function == "margin_ranking_loss" else record.falsify)(
                 at,
                 f"{targets['zeros']} targets of {function} are 0 and none is -1: the loss needs targets of 1 and -1, "

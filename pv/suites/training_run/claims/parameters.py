@@ -19,7 +19,8 @@ def optimizer_holds_the_model(run: Run, record: Record) -> None:
 
     The optimizer's parameters are in no model that runs and never have a gradient. A model has parameters of the same
     shapes, or with one other size, that get gradients and are in no optimizer. All shapes of the optimizer's parameters
-    must occur among them, which rules out a part of the model that is used only later. The shapes need not agree if no
+    must occur among them, which rules out a part of the model that is used only later, and the script must not update
+    the parameters by hand, beside an optimizer that only serves the schedule. The shapes need not agree if no
     parameter of the optimizer is in a model, none has a gradient in four or more steps, and the parameters of the model
     are all in no optimizer and never change: they may have been flattened. Without such a model, the finding is a hint:
     an optimizer may hold parameters that are used outside of modules.
@@ -91,7 +92,7 @@ def _judge_replaced(process: Process, event: Event, left_out: list[Event], recor
                 "construct the optimizer after the last change of the model",
             )
             return
-        if same_shapes and has_all_shapes:
+        if same_shapes and has_all_shapes and model["changed"] <= model["held"]:
             record.falsify(
                 at,
                 f"{event['in_no_model']} of {event['parameters']} parameters of {kind} belong to no model that "
@@ -527,8 +528,8 @@ def moments_are_kept(run: Run, record: Record) -> None:
     a hint: the steps may adapt a part of the model to new data, batch by batch.
 
     An optimizer that is created again for every pass over one loader is a hint, since moments may be reset on purpose.
-    This falsifies the claim if the script saves the state of the optimizer, and all rates are equal, so that no new
-    stage of the training begins.
+    This falsifies the claim if the script saves the state of the optimizer, and the rates of all steps are equal, so
+    that no new stage or cycle of the training begins.
     """
     for process in run.processes:
         by_line: dict[tuple[int, str], list[Event]] = defaultdict(list)
@@ -552,7 +553,7 @@ def moments_are_kept(run: Run, record: Record) -> None:
             # Every optimizer takes the steps of one pass over the data: only its first step begins a pass.
             per_pass = all(w.begins_pass == (not i) for windows in runs for i, w in enumerate(windows))
             if not single and len(loaders) == 1 and None not in loaders and per_pass:
-                rates = [windows[0].event["rates"] for windows in runs]
+                rates = [window.event["rates"] for windows in runs for window in windows]
                 saved = next(
                     (e["at"] for e in process.of("save") if e["stateful"] and rates.count(rates[0]) == len(rates)), ""
                 )

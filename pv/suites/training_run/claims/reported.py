@@ -410,11 +410,13 @@ class FollowingReport:
         evaluation: The evaluation.
         shown: The number.
         listed: Whether the value of the last batch but one is reported, too, as in a list of all batches.
+        is_extra: Whether another number is a right reading of the evaluation, so this one may be reported in addition.
     """
 
     evaluation: Evaluation
     shown: ReportedNumber
     listed: bool
+    is_extra: bool
 
 
 @dataclass(slots=True)
@@ -436,6 +438,7 @@ class Match:
         apart: Whether this and the earlier evaluations are passes over one loader, with steps in between.
         proper: Whether every evaluation is one pass over a loader with one batch size, and gives losses or accuracies;
             and, for some readings, whether further facts rule out another explanation.
+        is_extra: Whether a right reading is reported after every evaluation too.
     """
 
     shown: ReportedNumber
@@ -450,6 +453,7 @@ class Match:
     alone: bool = False
     apart: bool = True
     proper: bool = True
+    is_extra: bool = True
 
 
 def compare(process: Process) -> tuple[dict[str, int], list[Match]]:
@@ -505,12 +509,15 @@ def _following_reports(group: Sequence[Evaluation], reports: Sequence[ReportedNu
         seen: set[tuple[int, str]] = set()
         after = reports[end : bisect_right(positions, following)]
         before_last = evaluation.batches[-2].mean
+        # A number with one or two digits, such as a constant, may agree with a right reading by chance.
+        exact = [other for other in after if other.half < 0.01 * abs(other.value)]
+        right = {other.source for other in exact if any(map(other.shows, evaluation.right))}
         for shown in after:
             if shown.source in seen:
                 repeated.add(shown.source)
             seen.add(shown.source)
             listed = any(other.shows(before_last) for other in after if other.source != shown.source)
-            pairs[shown.source].append(FollowingReport(evaluation, shown, listed))
+            pairs[shown.source].append(FollowingReport(evaluation, shown, listed, bool(right - {shown.source})))
     return [rows for source, rows in pairs.items() if source not in repeated]
 
 
@@ -551,8 +558,11 @@ def _matches(reading: Reading, pairs: Sequence[FollowingReport]) -> list[Match]:
                 match.error = max(match.error, distance / max(abs(nearest), 1e-300))
                 match.not_worst |= means[-1] != (min(means) if evaluation.kind == "accuracy" else max(means))
                 match.alone |= not pair.listed
+                match.is_extra &= pair.is_extra
                 match.proper &= evaluation.is_of_batches() and evaluation.kind != "number"
     consistent = [match for unit, match in matches.items() if unit not in contradicted]
+    for match in consistent:  # a macro average, or a total over all evaluations, beside the mean of the evaluation
+        match.proper &= not match.is_extra
     if reading[0] == NOT_RESET:  # a total over several data sets, from several loaders, may be intended
         for match in consistent:
             match.proper &= match.apart
@@ -591,7 +601,8 @@ def reported_mean_is_over_elements(run: Run, record: Record) -> None:
 
     These facts rule out other explanations: the means over tokens, rows and labels differ visibly from the number; the
     batches come from a loader with one batch size, so a batch is no unit by itself (a document, a task, a graph); and
-    the batches have different sizes. An error below 0.1 % is a hint.
+    the batches have different sizes. An error below 0.1 % is a hint, and so is a number that is reported beside the
+    right one, such as a macro average.
     """
     for process in run.processes:
         tried, matches = compare(process)
@@ -623,6 +634,7 @@ def reported_mean_is_over_batches(run: Run, record: Record) -> None:
     - The last batch is not always the worst one, in this number or in another number of the same line.
     - Batches that are tasks or documents do not come from a loader with one batch size.
     - A running mean differs from the loss of the last batch.
+    - The mean over all batches is not reported as well.
     """
     for process in run.processes:
         tried, matches = compare(process)
@@ -650,7 +662,7 @@ def reported_mean_starts_anew(run: Run, record: Record) -> None:
     """A reported loss or accuracy is the mean over all evaluations so far.
 
     All evaluations read one loader, with optimizer steps in between, which rules out a mean over several data sets. The
-    mean of the last evaluation alone must differ from the reported number.
+    mean of the last evaluation alone must differ from the reported number, and is not reported as well.
 
     Or a training loss is the sum over all epochs so far, divided by the batches or examples of one epoch; or the sum
     over all steps so far, divided by the steps between two reports.
@@ -964,23 +976,30 @@ def reported_loss_is_not_divided(run: Run, record: Record) -> None:
     """A reported training loss is divided by the number of micro-batches, like the loss of the backward pass.
 
     These facts rule out other explanations: the loss of the last micro-batch, and the sum and the mean of all losses,
-    differ visibly from the number; and the loss of the backward pass is divided by the same number. With two
-    micro-batches the finding is a hint, since a factor of 1/2 may belong to the loss, as in half of a square. A script
-    that adds up the divided losses of all micro-batches reports their mean, which is right.
+    differ visibly from the number, and are not reported beside it; and the loss of the backward pass is divided by the
+    same number. With two micro-batches the finding is a hint, since a factor of 1/2 may belong to the loss, as in half
+    of a square. A script that adds up the divided losses of all micro-batches reports their mean, which is right.
     """
     for process, _, windows in windows_of(run):
         reports = reported_numbers(process)
-        for pairs in _training_reports(process, windows, reports):
+        lines = _training_reports(process, windows, reports)
+        # Steps whose loss is reported without the division too, with at least three digits.
+        whole = {
+            window.n
+            for window, shown in (pair for pairs in lines for pair in pairs)
+            if shown.half < 0.01 * abs(shown.value) and any(map(shown.shows, _right_losses(_divided_losses(window))))
+        }
+        for pairs in lines:
             hits, chance, first = 0, 1.0, None
             for window, shown in pairs:
                 values = _divided_losses(window)
                 if not values:
                     continue
                 wrong = values[-1] / len(values)
-                right = [*values, math.fsum(values), math.fsum(values) / len(values)]
+                right = _right_losses(values)
                 record.tried += any(map(shown.shows, right))
                 distance = min(abs(value - wrong) for value in right)
-                if not shown.shows(wrong):
+                if window.n in whole or not shown.shows(wrong):
                     hits = -len(pairs)  # one contradiction rules out a finding, whatever the other reports show
                 elif distance > 3 * shown.half:
                     hits, chance = hits + 1, chance * min(1.0, 2 * shown.half / distance)
@@ -996,6 +1015,11 @@ def reported_loss_is_not_divided(run: Run, record: Record) -> None:
                 f"number of micro-batches of a step ({hits} such reports)",
                 f"report the loss before it is divided: loss.item() * {count}",
             )
+
+
+def _right_losses(values: list[float]) -> list[float]:
+    """Return the losses of the micro-batches of a step, their sum and their mean; [] without losses."""
+    return [*values, math.fsum(values), math.fsum(values) / len(values)] if values else []
 
 
 def _divided_losses(window: Window) -> list[float]:

@@ -364,7 +364,9 @@ def rows_do_not_mix(run: Run, record: Record) -> None:
     Three cases falsify the claim:
 
     1. The model is a language model, whose labels show which axis is time. All other rows change, and the model does
-       not route tokens to experts of limited capacity.
+       not route tokens to experts of limited capacity, and has no layer that takes the rows for one sequence on
+       purpose, as a model of documents does whose rows are sentences. A layer that is called for every token, as a cell
+       would be, has no such purpose.
     2. A layer takes the dimension of the rows for time, although the labels show that it is not time.
     3. A softmax inside the model runs over the rows, and each row has one label.
 
@@ -380,7 +382,8 @@ def rows_do_not_mix(run: Run, record: Record) -> None:
             f"rows of {process.kinds.get(probe['model'])} change by {probe['others']:.2g} of their standard deviation"
         )
         # Routing to experts of limited capacity mixes rows on purpose: `topk`, `sort` and the like were called.
-        everywhere = probe["changed_rows"] == probe["rows"] - 1 and not probe["routed"]
+        is_intended = probe["routed"] or probe.get("in_sequence")
+        everywhere = probe["changed_rows"] == probe["rows"] - 1 and not is_intended
         if probe["rows_as_time"]:
             record.falsify(
                 probe["at"],
