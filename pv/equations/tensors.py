@@ -89,7 +89,8 @@ def _apply(function: type[torch.autograd.Function], *arguments: object) -> Tenso
 def _broadcast_shapes(*shapes: torch.Size) -> torch.Size:
     """Return the shape to which some shapes are broadcast."""
     # `torch.broadcast_shapes` imports SymPy at its first call, which takes most of a second.
-    return torch.broadcast_tensors(*(torch.empty(()).expand(shape) for shape in shapes))[0].shape
+    broadcast: Tensor = torch.broadcast_tensors(*(torch.empty(()).expand(shape) for shape in shapes))[0]
+    return broadcast.shape
 
 
 def _smooth(

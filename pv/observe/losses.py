@@ -610,7 +610,8 @@ def _broadcast_elements(first: Tensor, second: Tensor) -> int:
     """Return the number of elements of two tensors broadcast to one shape."""
     # `torch.broadcast_shapes` imports SymPy at its first call, which would slow down the script.
     views = (torch.empty((), device="cpu").expand(tensor.shape) for tensor in (first, second))
-    return torch.broadcast_tensors(*views)[0].numel()
+    broadcast: Tensor = torch.broadcast_tensors(*views)[0]
+    return broadcast.numel()
 
 
 def _flattened_from(tensor: Tensor) -> Optional[list[int]]:
