@@ -1,6 +1,7 @@
 """The functions behind the command line and the library.
 
-validate, compare, mutate, explain, doctor, dry_run, new   one command each
+validate, compare, mutate, doctor, dry_run, new   one command each
+explain        `pv explain`, and `pv why`: is the stored result of a claim reused?
 plan           which claims, devices and shards a validation has
 naming         resolves names of contracts, claims, suites and subjects
 conformance    `pv check ADAPTER`; `declarations` reads what the adapter leaves out

@@ -8,7 +8,7 @@ call         how the code is called and what it returns: `implemented_by`, `retu
 parse        YAML keys to definitions of equations, with accuracy and checks, and their type check
 interpret    the rules of axes and types, the functions of the language, and the interpreter
 mutants      equations with one symbol replaced
-printed      equations for people, as text or LaTeX
+display      equations for people, as text or LaTeX
 
 With PyTorch, or where it is not installed with `scalars` for numbers without axes:
 

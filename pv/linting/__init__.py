@@ -1,5 +1,8 @@
 """Check contracts against each other and against the code that they name, without importing or running the code.
 
+references  rules about the names in a contract, and the functions of its falsifiers
+mutants     rules about mutants and equivalents: they apply to the code, and survive a refactoring
+
 To add a rule:
 
 1. Decorate its check with `pv.engines.rule.rule`, in a module of `RULES`; rules about one engine are in its folder.

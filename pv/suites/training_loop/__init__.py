@@ -11,9 +11,9 @@ processes    runs jobs in ranks, or in a fork that is killed inside a save
 probe        the model that every trainer trains; `network` for trainers that create their own
 cases        the examples and the jobs
 
-claims       the claims, one file a topic
+claims       the claims, one file a topic, with the known causes of failures; `checks` writes them: "it is ..."
 oracle       loss and gradient in float64
-diagnosis    how a run differs from a correct one
+diagnosis    how a run differs from a run that must have the same steps, such as the uninterrupted run
 mistakes     known mistakes that explain a wrong gradient
 
 loop         a correct loop, for which all claims hold; `faults` has its mutants
