@@ -48,6 +48,7 @@ def test_full_disk_is_an_error_of_one_line(project: Project, command: str, unbuf
         (["validate", "--dry-run", "--format", "junit"], "--dry-run takes --format text or json"),
         (["new", "a", "--trainer", "b:C"], "--trainer takes neither a name nor --subject"),
         (["new", "--trace", "traces"], "--trace has no effect without --trainer"),
+        (["check", "opt:make", "--cut", "3"], "--cut has no effect with a SUBJECT"),
         (["schema", "report", "--format", "markdown"], "only the schema 'contract' has a reference in Markdown"),
         (["validate", "--subject", "counting"], "expected CONTRACT=module[:attribute]"),
         (["validate", "--replay", '{"limit": 1, "limit": 2}', "--only", "C-LIMIT"], "duplicate key 'limit'"),
