@@ -48,7 +48,6 @@ def test_full_disk_is_an_error_of_one_line(project: Project, command: str, unbuf
         (["validate", "--dry-run", "--format", "junit"], "--dry-run takes --format text or json"),
         (["new", "a", "--trainer", "b:C"], "--trainer takes neither a name nor --subject"),
         (["new", "--trace", "traces"], "--trace has no effect without --trainer"),
-        (["check", "opt:make", "--cut", "3"], "--cut has no effect with a SUBJECT"),
         (["schema", "report", "--format", "markdown"], "only the schema 'contract' has a reference in Markdown"),
         (["validate", "--subject", "counting"], "expected CONTRACT=module[:attribute]"),
         (["validate", "--replay", '{"limit": 1, "limit": 2}', "--only", "C-LIMIT"], "duplicate key 'limit'"),
@@ -116,9 +115,11 @@ def test_lint_counts_what_it_finds_and_exits_with_the_worst(project: Project) ->
 
 
 def test_show_prints_the_equations_of_the_named_claims_alone(project: Project) -> None:
-    project("kernels")
+    contract = project("kernels") / "contracts/kernels.yaml"
     shown = run("show", "K-SILU").stdout
     assert [line for line in shown.splitlines() if line.startswith("  ") and line[2] != " "] == ["  silu"], shown
+    contract.write_text(contract.read_text().replace("x / (1 + exp(-x))", "x / (1 + exq(-x))"))
+    assert (run("show", "K-SILU").returncode, "unknown function or equation 'exq'" in run("show").stderr) == (3, True)
     project("small")
     without = run("show")
     says = "no executable equation; `pv explain C-LIMIT` shows a claim, `pv list -v` all claims\n"

@@ -97,9 +97,14 @@ def test_removed_claims_and_contracts_are_reported_with_their_line_in_the_base(s
 
 def test_contracts_in_a_folder_that_is_named_are_read_from_the_commit(small: Path) -> None:
     copy("small", other := Path("other"))
+    write(other, {".old/mean.yaml": MEAN, "MEAN.YML": MEAN})
+    edit(other / CONTRACT, "id: counting", "id: elsewhere")
     commit()
-    contracts = read_base("HEAD", [other]).contracts
-    assert {str(v.contract.location.path) for v in contracts} >= {"other/contracts/counting.yaml"}
+    base = read_base("HEAD", [other])
+    expected = {"contracts/counting.yaml", "other/contracts/counting.yaml", "other/other.yaml", "other/MEAN.YML"}
+    assert {str(v.contract.location.path) for v in base.contracts} == expected
+    Path("r.json").write_text(render(base, "json"))
+    assert "ADDED" not in run("report", "r.json", "--baseline", "HEAD").stdout
 
 
 def test_clauses_added_to_main_later_are_not_reported(small: Path) -> None:
@@ -124,8 +129,9 @@ def test_a_base_that_cannot_be_read_is_noted(small: Path) -> None:
 def test_a_changed_test_is_noted_with_its_claims(small: Path) -> None:
     (test,) = {claim.test.file for verdict in tree().contracts for claim in verdict.contract.falsifiers if claim.test}
     Path(test).write_text(Path(test).read_text() + "# changed\n")
-    _, note = difference().notes
-    assert note.startswith(f"{test} changed, with tests or faults of C-") and note.endswith("is not detected")
+    (new := Path(test).with_name("größe.py")).write_text("# new\n")
+    for note, file in zip(difference().notes[1:], (test, new), strict=True):
+        assert note.startswith(f"{file} changed, with tests or faults of C-") and note.endswith("is not detected")
 
 
 def test_an_unknown_baseline_is_refused(small: Path) -> None:

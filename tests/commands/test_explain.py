@@ -37,6 +37,11 @@ def test_broken_binding_is_explained_with_its_finding(project: Project) -> None:
     (explained,) = explain("C-LIMIT")
     assert [finding.code for finding in explained.findings] == ["PV110"]
     assert (explained.test, explained.recorded) == (None, ())
+    equations = 'equations: {e: {domain: {x: real}, expression: y, implemented_by: "total(x, 2)"}}\nfalsifiers:\n'
+    claim = "- {id: C-EQUATION, rule: r, prediction: p, if_fails: f, equation: e}\n"
+    file.write_text(file.read_text().replace("falsifiers:\n", equations + claim, 1))
+    (explained,) = explain("C-EQUATION")
+    assert [finding.code for finding in explained.findings] == ["PV180"]
 
 
 def test_id_of_a_contract_that_cannot_be_read_is_refused_with_the_reason(project: Project) -> None:

@@ -64,10 +64,12 @@ def test_a_formula_of_the_docstring_is_an_equation_that_is_compared(empty: Path,
     assert Outcome.FALSIFIED in [outcome for equation, outcome in outcomes.items() if equation]
 
 
-def test_a_boolean_default_is_drawn_as_a_boolean(empty: Path) -> None:
-    (empty / "code.py").write_text("def f(scale=2.0, centered=True):\n    return scale if centered else 0.0\n")
-    new(subject="code:f")
-    assert "centered=st.booleans()" in (empty / "falsifiers/f/falsify_f.py").read_text()
+@pytest.mark.parametrize("code", TABLE["drawn"])
+def test_values_and_calls_follow_from_the_signature(empty: Path, code: str) -> None:
+    (empty / "code.py").write_text(code)
+    new("f", subject="code:Kind" if "class" in code else "code:f")
+    text = (empty / "falsifiers/f/falsify_f.py").read_text()
+    assert [part for part in TABLE["drawn"][code] if part not in text] == []
 
 
 @pytest.mark.parametrize("names", ["lr", "param, grad, lr"])
