@@ -10,7 +10,7 @@ import pytest
 
 from pv.contract.finding import Finding, Location, Severity
 from pv.contract.model import Gate, Harness, MutationScope, Name
-from pv.engines.trial import EquationMutants
+from pv.engines.trial import EquationMutants, Output
 from pv.errors import UsageError
 from pv.report import render
 from pv.results.evidence import MutationScore, RunTrace
@@ -62,6 +62,15 @@ def test_report_that_is_read_back_is_formatted_as_the_original(name: str, tmp_pa
     assert again.files == SAVED[name].files
     for read, verdict in zip(again.contracts, SAVED[name].contracts, strict=True):
         assert (read.contract.gate, read.contract.claims) == (verdict.contract.gate, verdict.contract.claims)
+
+
+def test_the_end_of_a_long_output_is_saved(tmp_path: Path) -> None:
+    (verdict,) = PLAIN.contracts
+    long = Output(head="start\n" + "x" * 9000 + "end", size=9009)
+    results = tuple(r if r.trial is None else replace(r, trial=replace(r.trial, output=long)) for r in verdict.results)
+    path = write_report(replace(PLAIN, contracts=(replace(verdict, results=results),)), tmp_path)
+    outputs = {r.trial.output.text[-5:] for r in saved.load(path).contracts[0].results if r.trial is not None}
+    assert outputs == {"xxend"}
 
 
 def with_unknown_claim(content: Any) -> Any:
