@@ -176,3 +176,4 @@ def test_every_problem_of_a_contract_is_listed_at_its_place(tmp_path: Path) -> N
     problems = linted(tmp_path, {"tiny.py": code, "t.py": test, "c.yaml": HEAD + MANY})
     shown = [f"{f.location.line}:{f.location.column} {f.code} {f.message}; {f.hint}"[:100] for f in problems]
     assert sorted(shown) == PROBLEMS.splitlines()
+    assert problems == sorted(problems, key=lambda finding: (finding.location, finding.code))

@@ -12,16 +12,17 @@ from hypothesis import strategies as st
 
 import pv
 from pv.contract.load import load
-from pv.contract.model import Binding, Falsifier, Target
+from pv.contract.model import Binding, Falsifier, Run, Target
 from pv.engines.trial import Counterexample, EquationMutants, Trial, TrialStatus
 from pv.pytest_plugin import claims
-from pv.pytest_plugin.arguments import Clause, Rows
+from pv.pytest_plugin.arguments import Clause, Rows, RunRequest
 from pv.pytest_plugin.claims import Workers
 from pv.pytest_plugin.suites import SuiteClaim, leave_out_skipped
 from pv.source.project import find_project
+from pv.source.resolve import Unbound
 from pv.suites.bench import SuiteBench
 from tests.commands.small import edit
-from tests.results.handmade import contract, falsifier, trial
+from tests.results.handmade import HERE, contract, falsifier, trial
 from tests.support.processes import run_pytest
 from tests.support.projects import Project, write
 
@@ -102,6 +103,10 @@ def test_claims_share_a_run_of_one_contract_device_and_subject(tmp_path: Path, m
         *(("json", "cpu", "c"), ("csv", "cpu", "c"), ("json", "cuda", "c"), ("json", "cpu", "other")),
     ]
     rows.close()
+    failing = contract(runs=(Run(name="r", location=HERE, callable=Binding("absent.py", "train")),))
+    failed = RunRequest(project, failing, "r", "cpu", None, tmp_path)
+    first, second = (pytest.raises(Unbound, failed.read).value for _ in range(2))
+    assert first is second, "a run that fails is executed once"
 
 
 def test_predicates_are_counted_out_and_fail_with_their_point(project: Project) -> None:

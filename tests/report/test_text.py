@@ -2,14 +2,18 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from pv.contract.finding import Location
 from pv.engines.trial import TrialStatus
 from pv.report import FORMATS, render
 from pv.report.contract_line import line_cells, sentence
+from pv.report.text import plain
+from pv.report.wrapping import excerpt, wrap_line
 from pv.results.evidence import MutationScore
 from pv.results.outcome import Selection
 from pv.results.verdict import Report, decide
@@ -31,6 +35,15 @@ def test_text_report_escapes_terminal_control_characters(color: bool) -> None:
     shown = re.sub(r"\x1b\[[0-9;]*m", "", render(HOSTILE, "text", color=color).replace("\x1b[31mred", "\x1b!"))
     assert re.findall(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", shown) == []
     assert "a\\x00b\\x1b[31mred\\x07" in shown.replace("\n", "").replace(" " * 12, "")
+    assert plain("\x1b \x7f \x9b") == r"\x1b \x7f \x9b"
+
+
+def test_words_that_users_copy_are_not_broken_and_a_caret_far_to_the_right_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "-".join(["long"] * 12)
+    assert wrap_line(f"at: {path.name} now", 44) == f"at:\n    {path.name}\n    now"
+    path.write_text("x" * 200)
+    shown = [len(list(excerpt(replace(PLAIN.findings[0], location=Location(path, 1, at))))) for at in (120, 121)]
+    assert shown == [3, 1]
 
 
 def test_text_shows_results_worst_first_with_details() -> None:
