@@ -61,6 +61,8 @@ def test_last_result_is_taken_from_a_report(project: Project, tmp_path: Path) ->
     assert done.returncode == 0, done.stderr
     assert "  last result cpu: held, 100 valid examples, seed " in done.stdout
     assert ": killed\n" in done.stdout
+    next_command = "pytest falsifiers/falsify_counting.py --pv-mutant epoch-lost"  # two claims of one file kill it
+    assert run("explain", "epoch-lost").stdout.endswith(f"  next        {next_command}\n")
 
 
 def test_recorded_proof_is_shown_until_its_code_changes(project: Project) -> None:

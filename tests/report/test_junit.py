@@ -14,7 +14,7 @@ from pv.results.outcome import Outcome
 from pv.results.saved.changes import BaseComparison, Change, ChangeKind, FailOn
 from pv.results.verdict import Report, Status
 from tests.report.handmade import HOSTILE, PLAIN
-from tests.results.handmade import FOUND, HELD, decided, trial
+from tests.results.handmade import BOTH, FOUND, HELD, decided, trial
 
 
 def report(*contracts: Any, **fields: Any) -> Report:
@@ -41,6 +41,11 @@ def test_unmet_gate_fails_even_if_every_case_passes_or_is_skipped() -> None:
     shown = report(gated)
     assert failed_cases(shown) == ["gate G-1"]
     assert "the gate requires a mutation score of 90 %, none is recorded" in render(shown, "junit")
+
+
+def test_the_time_of_a_suite_is_that_of_all_its_cases() -> None:
+    timed = decided(*(trial(id_=id_, seconds=1.5) for id_ in "FG"), claims=BOTH)
+    assert ET.fromstring(render(report(timed), "junit")).find("testsuite").get("time") == "3.000"
 
 
 def test_failed_claim_is_counted_once() -> None:
