@@ -27,7 +27,7 @@ from tests.report.handmade import (
     report_of_many,
     trial_of,
 )
-from tests.results.handmade import contract, evidence
+from tests.results.handmade import contract, decided, evidence
 
 
 @pytest.mark.parametrize("color", [False, True])
@@ -112,6 +112,11 @@ def test_claims_with_the_same_failed_premise_are_in_one_line(form: str) -> None:
     line = "3 claims were not tried because F-A does not hold: F-B, F-C, F-D"
     assert shown.replace("`", "").count(line) == 1
     assert "because F-B" not in shown and "### vacuous" not in shown
+
+
+def test_the_only_claim_of_a_contract_is_named_if_it_is_undecided() -> None:
+    verdict = decided(trial_of("F", TrialStatus.SKIPPED, detail="no network"))
+    assert "UNDECIDED  F on cpu: no network\n" in render(replace(PLAIN, contracts=(verdict,)), "text")
 
 
 PASSING, FAILING = report_of_equation(None).contracts[0], PLAIN.contracts[0]
