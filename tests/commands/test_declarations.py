@@ -50,7 +50,10 @@ def test_declaration_that_leaves_out_more_is_reported(old: str, new: str) -> Non
         ("", ""),
         ('"save": True', '"save": True, "evaluate": True'),
         ("1e-9", "1e-12"),
-        ('class Adapter(Base):\n    features = {**Other.features, "save": True}', "YES = True\nclass Adapter(Base):\n    features = {'save': YES}"),
+        (
+            'class Adapter(Base):\n    features = {**Other.features, "save": True}',
+            "YES = True\nclass Adapter(Base):\n    features = {'save': YES}",
+        ),
     ],
 )
 def test_declaration_that_leaves_out_less_is_not_reported(old: str, new: str) -> None:

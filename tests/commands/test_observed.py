@@ -382,6 +382,7 @@ REFUSED = {
     "--trace .": "no trace in .: record one with pv check --trace . -- python train.py",
     "--cut 3 -- python train.py": "--cut and --extend need --resume",
     "--resume x -- python train.py": "--resume needs --cut K",
+    "--in-save --extend x --resume x -- python train.py": "--in-save needs --cut K",
     "--cut 5 --cut 3 --resume x -- python train.py": "in ascending order",
     "--cut 5 --resume {out} -- python train.py": "{out} is in --resume and not in the command",
     "--cut 5 --resume x --trace .": "--cut has no effect without a command",

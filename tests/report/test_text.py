@@ -127,6 +127,7 @@ def test_claims_on_fewer_examples_are_counted() -> None:
     remark = "1 result on fewer examples than the contract asks for"
     assert line_cells(verdict)["remarks"] == remark
     assert remark in sentence(verdict)
+    assert "1 of 1 mutants killed (1 not tried)" in sentence(replace(FAILING, untried=1))
     assert remark in render(replace(PLAIN, contracts=(verdict,)), "junit")
 
 
