@@ -12,7 +12,7 @@ from pv.commands.new import new
 from pv.errors import UsageError
 from pv.results.outcome import Outcome
 from tests.commands.small import run
-from tests.support.projects import write
+from tests.support.projects import HEAD, write
 
 TABLE = yaml.safe_load(Path(__file__).with_name("functions.yaml").read_text(encoding="utf-8"))
 SCALED = '''
@@ -23,7 +23,7 @@ def scaled(x: float, *, factor: float) -> float:
 
 
 def files(folder: Path) -> dict[str, str]:
-    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*.*") if path.is_file()}
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_example_in_an_empty_folder_passes_and_kills_its_mutant(empty: Path) -> None:
@@ -107,12 +107,19 @@ def test_results_that_cannot_be_compared_leave_the_claim_undecided(empty: Path) 
     assert pv.validate(["contracts"]).exit_code == 0
 
 
-def test_existing_file_is_kept_and_nothing_is_written(empty: Path) -> None:
-    taken = "contracts/example.yaml"
+@pytest.mark.parametrize("taken", ["contracts/example.yaml", "falsifiers"])
+def test_existing_file_is_kept_and_nothing_is_written(empty: Path, taken: str) -> None:
     write(empty, {taken: "mine"})
-    with pytest.raises(UsageError, match="exists; nothing was written"):
+    with pytest.raises(UsageError, match="; nothing was written"):
         new()
     assert files(empty) == {taken: "mine"}
+
+
+def test_an_id_is_unique_and_one_that_starts_with_a_digit_is_no_module(empty: Path) -> None:
+    write(empty, {"contracts/other.yaml": f"{HEAD.replace('id: c', 'id: example')}falsifiers: []\n"})
+    with pytest.raises(UsageError, match=r"duplicate contract 'example' \(first defined in contracts/other\.yaml\)"):
+        new()
+    assert Path("c_2d.py") in new("2d").files
 
 
 def test_modules_below_src_are_found(empty: Path) -> None:

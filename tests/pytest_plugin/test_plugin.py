@@ -79,8 +79,14 @@ def test_falsifiers_run_with_subject_and_device_and_other_tests_keep_their_setti
         "    assert settings.default.database == settings.get_profile(settings.get_current_profile_name()).database\n"
         "    assert settings.get_current_profile_name() != 'pv'\n"
     )
-    done = run_pytest("falsifiers/", "test_ordinary.py")
+    edit(
+        folder / "contracts/counting.yaml",
+        "  devices: [cpu, cuda]\n  kills: [epoch-lost]\n",
+        "  devices: [cpu, cuda]\n  examples: 150\n",
+    )
+    done = run_pytest("falsifiers/", "test_ordinary.py", "--hypothesis-show-statistics")
     assert done.returncode == 0, done.stdout
+    assert "Stopped because settings.max_examples=150" in done.stdout
     assert "6 passed, 2 skipped" in done.stdout
     assert "no cuda device is visible to torch" in done.stdout
     assert (folder / "falsifiers/.executions.log").read_text() == "5x7 on cpu\n"
@@ -105,14 +111,20 @@ def test_claims_share_a_run_of_one_contract_device_and_subject(tmp_path: Path, m
     rows.close()
     failing = contract(runs=(Run(name="r", location=HERE, callable=Binding("absent.py", "train")),))
     failed = RunRequest(project, failing, "r", "cpu", None, tmp_path)
-    first, second = (pytest.raises(Unbound, failed.read).value for _ in range(2))
-    assert first is second, "a run that fails is executed once"
+    with pytest.raises(Unbound) as error:
+        failed.read()
+    assert failed.error is error.value, "which every predicate of the run gets"
 
 
 def test_predicates_are_counted_out_and_fail_with_their_point(project: Project) -> None:
-    project("proofs")
+    empty_box = (
+        '"falsifiers/prove_counting.py::prove_shares_fit", bounds: {total: 0..1, parts: 1..2}, requires: parts > 2'
+    )
+    empty = f"- {{id: H-EMPTY, rule: r, if_fails: i, predicate: {empty_box}}}\n"
+    edit(project("proofs") / "contracts/proofs.yaml", "- id: H-LOOP\n", f"{empty}- id: H-LOOP\n")
     done = run_pytest("falsifiers/")
-    assert "4 passed, 1 skipped" in done.stdout, done.stdout
+    assert "1 failed, 4 passed, 1 skipped" in done.stdout, done.stdout
+    assert "H-EMPTY is vacuous: the box has no point" in done.stdout
     assert "undecided: held at 10,000 of 1,000,000,000,000,000,000,000 points; `pv validate --only H-B" in done.stdout
     broken = run_pytest("falsifiers/", "-k", "shares", "--pv-mutant", "rounded-up")
     assert broken.returncode == 1
