@@ -20,15 +20,7 @@ def test_claim_has_the_place_of_its_test_and_is_found_by_a_pattern(project: Proj
     assert line.startswith(f"def {explained.claim.test.name}(")
     for pattern, id_ in (("C-LIM*", "C-LIMIT"), ("TL-STOP-*", "TL-STOP-001")):  # the latter is of a suite
         assert [explained.claim.id for explained in explain(pattern) if explained.claim] == [id_]
-
-
-def test_claim_that_reads_a_run_has_the_limit_of_the_run(project: Project) -> None:
-    project("small")
-    efforts = {name: re.findall("effort +(.*)", run("explain", name).stdout) for name in ("C-LIMIT", "C-RUN")}
-    assert efforts == {
-        "C-LIMIT": ["100 examples, at most 60 s; devices: cpu"],
-        "C-RUN": ["one run, at most 120 s; devices: cpu, cuda"],
-    }
+    assert "  effort      one run, at most 120 s; devices: cpu, cuda\n" in run("explain", "C-RUN").stdout
 
 
 def test_broken_binding_is_explained_with_its_finding(project: Project) -> None:

@@ -69,6 +69,8 @@ def test_text_shows_results_worst_first_with_details() -> None:
     ]
     assert "refusal    e.yaml:3:4 PV002 plainly said; plainly said" in lines
     assert not any("PV201" in line for line in lines), "notices are counted"
+    undecided = replace(PLAIN, contracts=(decided(trial_of("F", TrialStatus.SKIPPED, detail="no network")),))
+    assert "UNDECIDED  F on cpu: no network\n" in render(undecided, "text"), "the only claim is named"
     assert lines[-1] == "1 fail, 0 undecided, 0 pass, 1 notice (pv lint shows them); 1.2 s on cpu; seed 0; exit 3"
 
 
@@ -112,11 +114,6 @@ def test_claims_with_the_same_failed_premise_are_in_one_line(form: str) -> None:
     line = "3 claims were not tried because F-A does not hold: F-B, F-C, F-D"
     assert shown.replace("`", "").count(line) == 1
     assert "because F-B" not in shown and "### vacuous" not in shown
-
-
-def test_the_only_claim_of_a_contract_is_named_if_it_is_undecided() -> None:
-    verdict = decided(trial_of("F", TrialStatus.SKIPPED, detail="no network"))
-    assert "UNDECIDED  F on cpu: no network\n" in render(replace(PLAIN, contracts=(verdict,)), "text")
 
 
 PASSING, FAILING = report_of_equation(None).contracts[0], PLAIN.contracts[0]

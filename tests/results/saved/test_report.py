@@ -10,13 +10,13 @@ import pytest
 
 from pv.contract.finding import Finding, Location, Severity
 from pv.contract.model import Gate, Harness, MutationScope, Name
-from pv.engines.trial import EquationMutants, Output
+from pv.engines.trial import EquationMutants
 from pv.errors import UsageError
 from pv.report import render
 from pv.results.evidence import MutationScore, RunTrace
 from pv.results.saved import report as saved
 from pv.results.verdict import Report
-from tests.report.handmade import MISSED, PLAIN, REPORTS, report_of_equation
+from tests.report.handmade import MISSED, PLAIN, REPORTS, report, report_of_equation
 
 HERE = Location(Path("c.yaml"), 4, 2)
 
@@ -47,6 +47,7 @@ TOLERANCE = {"why": "w", "relative": 1}
 SAVED = {
     **REPORTS,
     "full": full(),
+    "long": report("first" + 9000 * "x" + "last"),  # more than is saved of an output
     "changed": replace(PLAIN, commit="1+", edits="12", files={"own.py": "1"}),
     "survivor": report_of_equation(EquationMutants(killed=1, total=2, survivors=(MISSED,))),
     "equation": report_of_equation(EquationMutants(killed=1, total=2, survivors=(MISSED,)), tolerance=TOLERANCE),
@@ -62,15 +63,6 @@ def test_report_that_is_read_back_is_formatted_as_the_original(name: str, tmp_pa
     assert again.files == SAVED[name].files
     for read, verdict in zip(again.contracts, SAVED[name].contracts, strict=True):
         assert (read.contract.gate, read.contract.claims) == (verdict.contract.gate, verdict.contract.claims)
-
-
-def test_the_end_of_a_long_output_is_saved(tmp_path: Path) -> None:
-    (verdict,) = PLAIN.contracts
-    long = Output(head="start\n" + "x" * 9000 + "end", size=9009)
-    results = tuple(r if r.trial is None else replace(r, trial=replace(r.trial, output=long)) for r in verdict.results)
-    path = write_report(replace(PLAIN, contracts=(replace(verdict, results=results),)), tmp_path)
-    outputs = {r.trial.output.text[-5:] for r in saved.load(path).contracts[0].results if r.trial is not None}
-    assert outputs == {"xxend"}
 
 
 def with_unknown_claim(content: Any) -> Any:
