@@ -234,6 +234,8 @@ def test_reused_results_of_a_contract_with_a_suite_are_not_weaker(small: Path) -
     words = ("validate", "contracts/mean.yaml", "--only", "mean.MTR-EMPTY-001", "--no-mutants")
     first = run(*words, "--output", "json=base.json")
     assert first.returncode == 0, first.stdout
+    project = parse(Path("base.json").read_text(), "base.json").project
+    assert project.keys() == {"counting", "mean"}, "pv report counts the contracts that were not named"
     for base in ("base.json", "HEAD"):
         reused = run(*words, "--baseline", base)
         assert (reused.returncode, "WEAKER" in reused.stdout) == (0, False), reused.stdout

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import pv
 from pv.contract.load import load
 from pv.contract.model import Binding, Falsifier, Run, Target
+from pv.engines.suite.engine import UnknownClaim
 from pv.engines.trial import Counterexample, EquationMutants, Trial, TrialStatus
 from pv.pytest_plugin import claims
 from pv.pytest_plugin.arguments import Clause, Rows, RunRequest
@@ -372,6 +373,10 @@ def test_claims_about_one_trainer_share_its_bench_and_premises_with_no_other_tra
     first, other = ([row.values[0] for row in mark.args[1]] for mark in marks)
     assert len(first) > 2 and len({(id(claim.held), claim.make_bench) for claim in first}) == 1
     assert first[0].held is not other[0].held and first[0].make_bench is not other[0].make_bench
+    odd = SimpleNamespace(features={}, tolerance=0.1, not_claimed={"TL-NONE-001": "why"}, run=print)
+    claim = pv.suite("training-loop", trainer=odd).args[1][0].values[0]
+    with pytest.raises(UnknownClaim, match="`not_claimed` names an unknown claim 'TL-NONE-001'"):
+        claim.make_bench()
 
 
 @pytest.mark.filterwarnings("error")
