@@ -47,7 +47,7 @@ def dry_run(
     attempts = Attempts(plan.project, plan.subjects)
     runnable = [c for c in plan.contracts if c.strict and plan.runnable(c)]
     # A stale mutant prevents the build of a task only if mutants are tried.
-    tries_mutants = any(_claims_on_mutants(plan, contract) for contract in plan.contracts)
+    tries_mutants = any(_claims_on_mutants(plan, contract) for contract in runnable)
     allowed = RUNNABLE - MUTANT_STALE if tries_mutants else RUNNABLE
     return DryRun(
         findings=tuple(f for f in plan.findings if f.severity is not Severity.NOTICE and f.code not in allowed),
@@ -58,9 +58,9 @@ def dry_run(
 
 
 def _claims(plan: Plan, contract: Contract) -> list[Falsifier]:
-    """Return the selected claims of a contract that are bound to code."""
+    """Return the selected claims of a contract."""
     selection = plan.selections[contract.id]
-    return [claim for claim in contract.claims if selection.runs(claim) and engine_of(claim).bound]
+    return [claim for claim in contract.claims if selection.runs(claim)]
 
 
 def _claims_on_mutants(plan: Plan, contract: Contract) -> list[Falsifier]:

@@ -25,8 +25,8 @@ def data(report: Report) -> dict[str, object]:
         contract |= {"summary": sentence(verdict), "tolerances": list(declared_tolerances(verdict))}
         for item, result in zip(contract["results"], verdict.results, strict=True):
             item["repeat"] = details.command(result, verdict)
-            for trial in filter(None, (item["trial"], *item["mutants"])):
-                _locate_survivors(trial, verdict)
+            if item["trial"] is not None:
+                _locate_survivors(item["trial"], verdict)
     return saved
 
 

@@ -125,9 +125,11 @@ def test_lint_counts_what_it_finds_and_exits_with_the_worst(project: Project) ->
 
 
 def test_show_prints_the_equations_of_the_named_claims_alone(project: Project) -> None:
-    project("kernels")
+    contract = project("kernels") / "contracts/kernels.yaml"
     shown = run("show", "K-SILU").stdout
     assert [line for line in shown.splitlines() if line.startswith("  ") and line[2] != " "] == ["  silu"], shown
+    contract.write_text(contract.read_text().replace("x / (1 + exp(-x))", "x / (1 + exq(-x))"))
+    assert (run("show", "K-SILU").returncode, "unknown function or equation 'exq'" in run("show").stderr) == (3, True)
     project("small")
     without = run("show")
     says = "no executable equation; `pv explain C-LIMIT` shows a claim, `pv list -v` all claims\n"

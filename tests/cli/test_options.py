@@ -31,7 +31,9 @@ COMMANDS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "check": (
         "pv.commands.conformance.run_validation",
         f"mean --suite lr-schedule {REQUESTED} --fail-fast --replay {{}}",
-        REQUEST | {"subjects": {"lr-schedule": "mean"}, "fail_fast": True, "replay": "{}"},
+        REQUEST
+        | {"subjects": {"lr-schedule": "mean"}, "fail_fast": True, "replay": "{}"}
+        | {"command": "pv check mean --suite lr-schedule"},
     ),
     "mutate": (
         "pv.commands.mutate.MutantTrials",

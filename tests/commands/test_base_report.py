@@ -97,9 +97,14 @@ def test_removed_claims_and_contracts_are_reported_with_their_line_in_the_base(s
 
 def test_contracts_in_a_folder_that_is_named_are_read_from_the_commit(small: Path) -> None:
     copy("small", other := Path("other"))
+    write(other, {".old/mean.yaml": MEAN, "MEAN.YML": MEAN})
+    edit(other / CONTRACT, "id: counting", "id: elsewhere")
     commit()
-    contracts = read_base("HEAD", [other]).contracts
-    assert {str(v.contract.location.path) for v in contracts} >= {"other/contracts/counting.yaml"}
+    base = read_base("HEAD", [other])
+    expected = {"contracts/counting.yaml", "other/contracts/counting.yaml", "other/other.yaml", "other/MEAN.YML"}
+    assert {str(v.contract.location.path) for v in base.contracts} == expected
+    Path("r.json").write_text(render(base, "json"))
+    assert "ADDED" not in run("report", "r.json", "--baseline", "HEAD").stdout
 
 
 def test_clauses_added_to_main_later_are_not_reported(small: Path) -> None:
@@ -124,8 +129,10 @@ def test_a_base_that_cannot_be_read_is_noted(small: Path) -> None:
 def test_a_changed_test_is_noted_with_its_claims(small: Path) -> None:
     (test,) = {claim.test.file for verdict in tree().contracts for claim in verdict.contract.falsifiers if claim.test}
     Path(test).write_text(Path(test).read_text() + "# changed\n")
-    _, note = difference().notes
-    assert note.startswith(f"{test} changed, with tests or faults of C-") and note.endswith("is not detected")
+    (new := Path(test).with_name("größe.py")).write_text("# new\n")
+    _, *notes = difference().notes
+    assert [note.partition(" changed, with tests or faults of C-")[0] for note in notes] == [test, str(new)]
+    assert all(note.endswith("is not detected") for note in notes)
 
 
 def test_an_unknown_baseline_is_refused(small: Path) -> None:
@@ -227,6 +234,8 @@ def test_reused_results_of_a_contract_with_a_suite_are_not_weaker(small: Path) -
     words = ("validate", "contracts/mean.yaml", "--only", "mean.MTR-EMPTY-001", "--no-mutants")
     first = run(*words, "--output", "json=base.json")
     assert first.returncode == 0, first.stdout
+    project = parse(Path("base.json").read_text(), "base.json").project
+    assert project.keys() == {"counting", "mean"}, "pv report counts the contracts that were not named"
     for base in ("base.json", "HEAD"):
         reused = run(*words, "--baseline", base)
         assert (reused.returncode, "WEAKER" in reused.stdout) == (0, False), reused.stdout

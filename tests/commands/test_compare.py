@@ -100,6 +100,7 @@ REFUSED = {
     "meen": "pv: unknown contract 'meen' (choose from mean)",
     "mean --subject modest --subject defectiv": "(.); did you mean 'defective'?\n",
     "mean --subject peers.modest:median": "pv: subject peers.modest:median: unknown name 'median' in",
+    "mean --subject peers:Kind._mean": "pv: invalid subject 'peers:Kind._mean': expected module or module:attribute",
     "mean --only M-NOTING": "pv: --only M-NOTING matches no claim of mean; did you mean 'M-NOTHING'?",
 }
 

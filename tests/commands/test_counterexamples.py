@@ -9,7 +9,7 @@ import pytest
 
 from pv.commands.counterexamples import locate_code, write_replays
 from pv.contract.load import load
-from pv.contract.model import Equation
+from pv.contract.model import Equation, Target
 from pv.engines.trial import Counterexample, TrialStatus
 from pv.source.project import find_project
 from tests.results.handmade import FOUND, HERE, evidence, falsifier, trial
@@ -45,6 +45,12 @@ def test_the_line_that_raised_comes_first_then_the_functions_that_the_test_calls
     of_equation = replace(contract, falsifiers=(falsifier(claim, test=None, equation="e"),), equations=(equation,))
     again = locate_code(find_project(folder), of_equation, evidence(replace(refutation, counterexample=FOUND))).trials
     assert [span.name for span in again[claim, "cpu"].counterexample.code] == ["total", "count"]
+    with (folder / "counting.py").open("a") as code_file:
+        code_file.write("\n\nclass meter:\n    def total(self, n, m): ...\n")
+    of_class = replace(of_equation, subject=Target("counting", "meter"))
+    found = evidence(replace(refutation, counterexample=FOUND, reached=REACHED | {"counting:meter.total"}))
+    last = locate_code(find_project(folder), of_class, found).trials[claim, "cpu"].counterexample.code
+    assert [span.name for span in last] == ["meter.total", "count", "total"]
 
 
 LONG = Counterexample(arguments={"n": "x" * 100_000}, exact=True, error="")

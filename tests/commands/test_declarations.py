@@ -45,7 +45,16 @@ def test_declaration_that_leaves_out_more_is_reported(old: str, new: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [("", ""), ('"save": True', '"save": True, "evaluate": True'), ("1e-9", "1e-12")]
+    ("old", "new"),
+    [
+        ("", ""),
+        ('"save": True', '"save": True, "evaluate": True'),
+        ("1e-9", "1e-12"),
+        (
+            'class Adapter(Base):\n    features = {**Other.features, "save": True}',
+            "YES = True\nclass Adapter(Base):\n    features = {'save': YES}",
+        ),
+    ],
 )
 def test_declaration_that_leaves_out_less_is_not_reported(old: str, new: str) -> None:
     assert less(BEFORE.replace(old, new)) == []
@@ -90,8 +99,9 @@ def test_assignments_after_a_class_replace_its_declarations() -> None:
 
 
 def test_names_of_version_0_2_have_a_note_with_the_new_names() -> None:
-    source = "class A:\n    has = ('keep',)\n    lacks = {'clip': WHY}\n"
+    source = "class A:\n    has = ('keep',)\n    lacks = {'clip': WHY}\n    logged = ('rate',)\n"
     assert old_names_note("loop:A", read_declarations(source, "A")) == (
-        'loop:A: `has`, `lacks` will not be read from version 0.5 on; write `features = {"keep": True, "clip": WHY}`'
+        "loop:A: `has`, `lacks`, `logged` will not be read from version 0.5 on; "
+        'write `features = {"keep": True, "rate": True, "clip": WHY}`'
     )
     assert old_names_note("loop:A", read_declarations("class A: ...", "A")) == ""

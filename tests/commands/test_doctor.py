@@ -35,8 +35,11 @@ def test_sound_project_has_devices_and_no_problem(project: Project) -> None:
 
 def test_malformed_contract_is_a_problem_with_exit_code_1(small: Path) -> None:
     (small / "contracts/broken.yaml").write_text("schema: pv/2\n")
+    (copy := small / "contracts/pv-1.schema.json").write_text(run("schema").stdout)
     done = run("doctor")
-    assert done.returncode == 1
+    assert (done.returncode, "pv schema >" in done.stdout) == (1, False)
+    copy.write_text("{}")
+    assert "of another version\n                    pv schema > contracts/pv-1.schema.json\n" in run("doctor").stdout
     assert "problem  contracts  1 readable, 1 error\n                    run `pv lint`\n" in done.stdout
 
 
@@ -71,6 +74,7 @@ def test_old_and_missing_packages_have_a_remedy(monkeypatch: pytest.MonkeyPatch)
     assert (problem.text, problem.remedy) == ("rich 15.0 is older than 99", "pip install 'rich>=99'")
     (extra,) = [check for check in doctor() if check.topic == "extra"]
     assert (extra.level, extra.text) == (Level.NOTE, "symbolic: missing crosshair-tool")
+    assert Package("rich", "rich>=9.2", "9.2", "15.0").usable
     assert "pv-contracts[symbolic]" in extra.remedy
 
 

@@ -20,6 +20,7 @@ def test_claim_has_the_place_of_its_test_and_is_found_by_a_pattern(project: Proj
     assert line.startswith(f"def {explained.claim.test.name}(")
     for pattern, id_ in (("C-LIM*", "C-LIMIT"), ("TL-STOP-*", "TL-STOP-001")):  # the latter is of a suite
         assert [explained.claim.id for explained in explain(pattern) if explained.claim] == [id_]
+    assert "  effort      one run, at most 120 s; devices: cpu, cuda\n" in run("explain", "C-RUN").stdout
 
 
 def test_broken_binding_is_explained_with_its_finding(project: Project) -> None:
@@ -28,6 +29,11 @@ def test_broken_binding_is_explained_with_its_finding(project: Project) -> None:
     (explained,) = explain("C-LIMIT")
     assert [finding.code for finding in explained.findings] == ["PV110"]
     assert (explained.test, explained.recorded) == (None, ())
+    equations = 'equations: {e: {domain: {x: real}, expression: y, implemented_by: "total(x, 2)"}}\nfalsifiers:\n'
+    claim = "- {id: C-EQUATION, rule: r, prediction: p, if_fails: f, equation: e}\n"
+    file.write_text(file.read_text().replace("falsifiers:\n", equations + claim, 1))
+    (explained,) = explain("C-EQUATION")
+    assert [finding.code for finding in explained.findings] == ["PV180"]
 
 
 def test_id_of_a_contract_that_cannot_be_read_is_refused_with_the_reason(project: Project) -> None:
@@ -47,6 +53,8 @@ def test_last_result_is_taken_from_a_report(project: Project, tmp_path: Path) ->
     assert done.returncode == 0, done.stderr
     assert "  last result cpu: held, 100 valid examples, seed " in done.stdout
     assert ": killed\n" in done.stdout
+    next_command = "pytest falsifiers/falsify_counting.py --pv-mutant epoch-lost"  # two claims of one file kill it
+    assert run("explain", "epoch-lost").stdout.endswith(f"  next        {next_command}\n")
 
 
 def test_recorded_proof_is_shown_until_its_code_changes(project: Project) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 import pv
 from pv.commands.explain import reuse_statuses
-from pv.commands.naming import resolve_names
+from pv.commands.naming import ids, resolve_names
 from pv.commands.plan import Request, check, plan_validation
 from pv.contract.finding import Severity
 from pv.errors import UsageError
@@ -41,6 +41,7 @@ def test_a_claim_is_its_file_with_this_claim_beside_patterns_and_paths(folder: P
     named = resolve_names(["contracts/second.yaml", "C-LIMIT"], find_project(folder))
     assert [path.name for path in named.paths] == ["second.yaml", "counting.yaml"]
     assert named.claims == ("H-SECOND", "C-LIMIT")
+    assert {"second", "H-SECOND", "C-LIMIT"} < ids().keys(), "which a shell completes"
 
 
 def test_malformed_contract_is_found_by_the_name_of_its_file(folder: Path) -> None:
@@ -214,5 +215,7 @@ def test_claims_that_a_requested_subject_does_not_make_are_known(project: Projec
         assert plan.selections["mean"].not_claimed == not_claimed
         assert str(plan.subjects["mean"]) == f"peers.{subject}"
     assert plan_validation(root, Request()).subjects == {}
+    (suite,), findings = check(["lr-schedule"], subjects={"lr-schedule": "mean"})
+    assert (suite.mutants, findings) == ((), ()), "the mutants are faults of the suite's own subject"
     with pytest.raises(UsageError, match=r"subject modets: .*; did you mean 'modest'\?"):
         plan_validation(root, Request(subjects={"mean": "modets"}))

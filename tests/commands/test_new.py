@@ -12,7 +12,7 @@ from pv.commands.new import new
 from pv.errors import UsageError
 from pv.results.outcome import Outcome
 from tests.commands.small import run
-from tests.support.projects import write
+from tests.support.projects import HEAD, write
 
 TABLE = yaml.safe_load(Path(__file__).with_name("functions.yaml").read_text(encoding="utf-8"))
 SCALED = '''
@@ -23,7 +23,7 @@ def scaled(x: float, *, factor: float) -> float:
 
 
 def files(folder: Path) -> dict[str, str]:
-    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*.*") if path.is_file()}
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_example_in_an_empty_folder_passes_and_kills_its_mutant(empty: Path) -> None:
@@ -64,10 +64,12 @@ def test_a_formula_of_the_docstring_is_an_equation_that_is_compared(empty: Path,
     assert Outcome.FALSIFIED in [outcome for equation, outcome in outcomes.items() if equation]
 
 
-def test_a_boolean_default_is_drawn_as_a_boolean(empty: Path) -> None:
-    (empty / "code.py").write_text("def f(scale=2.0, centered=True):\n    return scale if centered else 0.0\n")
-    new(subject="code:f")
-    assert "centered=st.booleans()" in (empty / "falsifiers/f/falsify_f.py").read_text()
+@pytest.mark.parametrize("code", TABLE["drawn"])
+def test_values_and_calls_follow_from_the_signature(empty: Path, code: str) -> None:
+    (empty / "code.py").write_text(code)
+    new("f", subject="code:Kind" if "class" in code else "code:f")
+    text = (empty / "falsifiers/f/falsify_f.py").read_text()
+    assert [part for part in TABLE["drawn"][code] if part not in text] == []
 
 
 @pytest.mark.parametrize("names", ["lr", "param, grad, lr"])
@@ -105,12 +107,19 @@ def test_results_that_cannot_be_compared_leave_the_claim_undecided(empty: Path) 
     assert pv.validate(["contracts"]).exit_code == 0
 
 
-def test_existing_file_is_kept_and_nothing_is_written(empty: Path) -> None:
-    taken = "contracts/example.yaml"
+@pytest.mark.parametrize("taken", ["contracts/example.yaml", "falsifiers"])
+def test_existing_file_is_kept_and_nothing_is_written(empty: Path, taken: str) -> None:
     write(empty, {taken: "mine"})
-    with pytest.raises(UsageError, match="exists; nothing was written"):
+    with pytest.raises(UsageError, match="; nothing was written"):
         new()
     assert files(empty) == {taken: "mine"}
+
+
+def test_an_id_is_unique_and_one_that_starts_with_a_digit_is_no_module(empty: Path) -> None:
+    write(empty, {"contracts/other.yaml": f"{HEAD.replace('id: c', 'id: example')}falsifiers: []\n"})
+    with pytest.raises(UsageError, match=r"duplicate contract 'example' \(first defined in contracts/other\.yaml\)"):
+        new()
+    assert Path("c_2d.py") in new("2d").files
 
 
 def test_modules_below_src_are_found(empty: Path) -> None:

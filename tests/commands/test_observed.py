@@ -134,6 +134,20 @@ def test_a_fault_is_named_with_its_line_and_saved_with_the_steps(faulty: tuple[P
     assert repr(observed) == f"<ObservedRun: {ended.stdout.splitlines()[-1]}>"
 
 
+def test_steps_of_a_report_have_the_means_and_largest_values_of_the_trace(
+    faulty: tuple[Path, Ended], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (trace,) = (faulty[0] / "trace").glob("*.jsonl")
+    text = trace.read_text().replace('"rates":[0.01],"norm"', '"rates":[0.01,0.001],"norm"')
+    start, _, end = text.rpartition('"losses":[{')
+    (tmp_path / trace.name).write_text(start + '"losses":[]' + end[end.index(',"logits"') :])
+    monkeypatch.setattr("pv.commands.observed.MAX_STEPS", 4)
+    observed = pv.check_run(trace=tmp_path)
+    assert observed.audited == (5, 6), "the last backward pass has no known loss"
+    assert [(step.step, step.rate) for step in observed.report.steps] == [(1, 0.01), (3, 0.01), (5, 0.01)]
+    assert 1 < observed.report.steps[1].loss < 3, "the mean of losses that are sums"
+
+
 def test_steps_before_the_failure_of_a_command_in_a_contract_are_judged(
     faulty: tuple[Path, Ended], tmp_path: Path
 ) -> None:
@@ -346,7 +360,9 @@ REFUSED = {
     "adapter:Adapter -- python train.py": "SUBJECT has no effect with a command",
     "--suite optimizer -- python train.py": "--suite has no effect with a command",
     "--replay {} -- python train.py": "--replay has no effect with a command",
+    "--spawn -- python train.py": "--spawn has no effect with a command",
     "adapter:Adapter --steps 3": "--steps has no effect with a SUBJECT",
+    "adapter:Adapter --cut 3 --resume x": "--cut has no effect with a SUBJECT",
     "--": "no command after --",
     "": "missing SUBJECT or a command",
     "-- no-such-command": "command not found: no-such-command",
@@ -366,6 +382,7 @@ REFUSED = {
     "--trace .": "no trace in .: record one with pv check --trace . -- python train.py",
     "--cut 3 -- python train.py": "--cut and --extend need --resume",
     "--resume x -- python train.py": "--resume needs --cut K",
+    "--in-save --extend x --resume x -- python train.py": "--in-save needs --cut K",
     "--cut 5 --cut 3 --resume x -- python train.py": "in ascending order",
     "--cut 5 --resume {out} -- python train.py": "{out} is in --resume and not in the command",
     "--cut 5 --resume x --trace .": "--cut has no effect without a command",

@@ -10,6 +10,7 @@ from pv.contract import sharing
 from pv.contract.load import load, load_file
 from pv.contract.model import Contract, NotClaimed, OtherSubject, Run, Target
 from pv.contract.suites import adapter_suites, is_suite, join_suite, suites
+from pv.report.listing import render_formulas
 from tests.results.handmade import HERE, contract, falsifier
 from tests.support.projects import HEAD
 
@@ -36,6 +37,7 @@ def test_used_equation_brings_those_that_it_calls(tmp_path: Path) -> None:
     contracts = loaded(tmp_path, base=BASE, user=user)
     equations = sharing.executable_equations(contracts["user"])
     assert list(equations) == ["own", "scaled", "weight"]
+    assert render_formulas([contracts["user"]], "latex").count("=") == 1, "the contract's own equation"
     assert equations["scaled"] == sharing.executable_equations(contracts["base"])["scaled"]
 
 

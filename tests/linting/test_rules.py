@@ -25,6 +25,12 @@ def test_claim_on_two_devices_needs_the_parameter_device(tmp_path: Path) -> None
     assert findings(tmp_path, "def attack(subject, device): assert True\n", contract) == []
 
 
+def test_an_argument_of_a_command_is_in_one_of_its_words(tmp_path: Path) -> None:
+    runs = 'runs: [{name: told, command: [python, "{n}"], arguments: {n: 1, m: 2}}]\n'
+    found = findings(tmp_path, "def attack(subject): assert True\n", CONTRACT + runs)
+    assert ("PV112", "write {m} in one of its words") in found and len(found) == 2, found
+
+
 def test_fresh_cuda_evidence_needs_one_claim_on_cuda(tmp_path: Path) -> None:
     gate = "qa_gate: {id: G, name: g, require: {cuda: fresh}}\n"
     second = CLAIM.replace("id: F", "id: G").replace('attack"', 'both", devices: [cpu, cuda]')
@@ -73,16 +79,17 @@ def test_a_duplicate_id_names_the_line_of_the_first(tmp_path: Path, section: str
     }
     used = {"falsifiers": "A", "mutants": "B", "obligations": "C"}[section]
     text = HEAD + "".join(f"{key}: {value}\n" for key, value in entries.items())
-    text += f'runs: [{{name: {used}, callable: "t.py::run"}}]\n'
+    text += f'runs: [{{name: {used}, callable: "t.py::run"}}]\nsubjects: [{{name: {used}, target: tiny}}]\n'
     duplicates = [f for f in linted(tmp_path, {"c.yaml": text}) if f.code == "PV101"]
     line = 3 + list(entries).index(section)
-    assert [f.message for f in duplicates] == [f"duplicate id {used!r} (first defined at line {line})"]
+    assert [f.message for f in duplicates] == [f"duplicate id {used!r} (first defined at line {line})"] * 2
 
 
 def test_a_mutant_id_that_another_contract_uses_is_found(tmp_path: Path) -> None:
     mutants = 'mutants: [{id: M, fault: f, edit: {function: "tiny:double", find: number, replace: "1"}}]\n'
     contracts = {f"{id_}.yaml": HEAD.replace("id: c", f"id: {id_}") + f"falsifiers: []\n{mutants}" for id_ in "ab"}
-    (duplicate,) = (finding for finding in linted(tmp_path, contracts) if finding.code == "PV102")
+    theirs = (BAD / "PV202.yaml").read_text().replace("FALSIFY-D-001", "M")  # whose ids no command takes
+    (duplicate,) = (finding for finding in linted(tmp_path, {"0.yaml": theirs, **contracts}) if finding.code == "PV102")
     assert duplicate.message.startswith("duplicate mutant id 'M' (first defined at ")
 
 
@@ -176,3 +183,4 @@ def test_every_problem_of_a_contract_is_listed_at_its_place(tmp_path: Path) -> N
     problems = linted(tmp_path, {"tiny.py": code, "t.py": test, "c.yaml": HEAD + MANY})
     shown = [f"{f.location.line}:{f.location.column} {f.code} {f.message}; {f.hint}"[:100] for f in problems]
     assert sorted(shown) == PROBLEMS.splitlines()
+    assert problems == sorted(problems, key=lambda finding: (finding.location, finding.code))

@@ -49,6 +49,7 @@ def test_every_mutant_of_a_function_is_judged_also_with_a_damaged_cache(shop: An
         "price: whole < 0 -> not whole < 0": MutantStatus.KILLED,
         "price: raise ValueError(whole) -> pass": MutantStatus.NO_COVERAGE,
     }
+    assert "\nshop.py:" in summary.text([first], 0.5), "a path from the working directory"
     damages: list[Callable[[], None]] = [partial(damage_trials, shop.folder), partial(damage_file, shop.folder)]
     for damage in damages:
         damage()

@@ -122,6 +122,9 @@ def judged(shop: Any) -> Any:
 
 
 def test_falsifiers_of_judges_kill_mutants_too_and_the_score_is_stale_after_a_change_of_one(judged: Any) -> None:
+    for names, options in (["S-PRICE"], {}), (["shop"], {"modules": ["shop"]}), (["shop"], {"widely": True}):
+        with pytest.raises(UsageError, match="--record needs all falsifiers and the declared scope: omit --record"):
+            judged.mutate(*names, record=True, **options)
     result = judged.mutate("shop", record=True)
     assert {j.mutant.function for j in result.judged} == {"shop:price", "shop:leave"}
     assert {j.tried[-1] for j in result.judged if j.tried and j.mutant.function == "shop:leave"} == {"L-LEAVE"}

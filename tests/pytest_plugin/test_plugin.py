@@ -12,16 +12,18 @@ from hypothesis import strategies as st
 
 import pv
 from pv.contract.load import load
-from pv.contract.model import Binding, Falsifier, Target
+from pv.contract.model import Binding, Falsifier, Run, Target
+from pv.engines.suite.engine import UnknownClaim
 from pv.engines.trial import Counterexample, EquationMutants, Trial, TrialStatus
 from pv.pytest_plugin import claims
-from pv.pytest_plugin.arguments import BoundClaim, Rows
+from pv.pytest_plugin.arguments import BoundClaim, Rows, RunRequest
 from pv.pytest_plugin.claims import Workers
 from pv.pytest_plugin.suites import SuiteClaim, leave_out_skipped
 from pv.source.project import find_project
+from pv.source.resolve import Unbound
 from pv.suites.bench import SuiteBench
 from tests.commands.small import edit
-from tests.results.handmade import contract, falsifier, trial
+from tests.results.handmade import HERE, contract, falsifier, trial
 from tests.support.processes import run_pytest
 from tests.support.projects import Project, write
 
@@ -78,8 +80,14 @@ def test_falsifiers_run_with_subject_and_device_and_other_tests_keep_their_setti
         "    assert settings.default.database == settings.get_profile(settings.get_current_profile_name()).database\n"
         "    assert settings.get_current_profile_name() != 'pv'\n"
     )
-    done = run_pytest("falsifiers/", "test_ordinary.py")
+    edit(
+        folder / "contracts/counting.yaml",
+        "  devices: [cpu, cuda]\n  kills: [epoch-lost]\n",
+        "  devices: [cpu, cuda]\n  examples: 150\n",
+    )
+    done = run_pytest("falsifiers/", "test_ordinary.py", "--hypothesis-show-statistics")
     assert done.returncode == 0, done.stdout
+    assert "Stopped because settings.max_examples=150" in done.stdout
     assert "6 passed, 2 skipped" in done.stdout
     assert "no cuda device is visible to torch" in done.stdout
     assert (folder / "falsifiers/.executions.log").read_text() == "5x7 on cpu\n"
@@ -102,12 +110,22 @@ def test_claims_share_a_run_of_one_contract_device_and_subject(tmp_path: Path, m
         *(("json", "cpu", "c"), ("csv", "cpu", "c"), ("json", "cuda", "c"), ("json", "cpu", "other")),
     ]
     rows.close()
+    failing = contract(runs=(Run(name="r", location=HERE, callable=Binding("absent.py", "train")),))
+    failed = RunRequest(project, failing, "r", "cpu", None, tmp_path)
+    with pytest.raises(Unbound) as error:
+        failed.read()
+    assert failed.error is error.value, "which every predicate of the run gets"
 
 
 def test_predicates_are_counted_out_and_fail_with_their_point(project: Project) -> None:
-    project("proofs")
+    empty_box = (
+        '"falsifiers/prove_counting.py::prove_shares_fit", bounds: {total: 0..1, parts: 1..2}, requires: parts > 2'
+    )
+    empty = f"- {{id: H-EMPTY, rule: r, if_fails: i, predicate: {empty_box}}}\n"
+    edit(project("proofs") / "contracts/proofs.yaml", "- id: H-LOOP\n", f"{empty}- id: H-LOOP\n")
     done = run_pytest("falsifiers/")
-    assert "4 passed, 1 skipped" in done.stdout, done.stdout
+    assert "1 failed, 4 passed, 1 skipped" in done.stdout, done.stdout
+    assert "H-EMPTY is vacuous: the box has no point" in done.stdout
     assert "undecided: held at 10,000 of 1,000,000,000,000,000,000,000 points; `pv validate --only H-B" in done.stdout
     broken = run_pytest("falsifiers/", "-k", "shares", "--pv-mutant", "rounded-up")
     assert broken.returncode == 1
@@ -355,6 +373,10 @@ def test_claims_about_one_trainer_share_its_bench_and_premises_with_no_other_tra
     first, other = ([row.values[0] for row in mark.args[1]] for mark in marks)
     assert len(first) > 2 and len({(id(claim.held), claim.make_bench) for claim in first}) == 1
     assert first[0].held is not other[0].held and first[0].make_bench is not other[0].make_bench
+    odd = SimpleNamespace(features={}, tolerance=0.1, not_claimed={"TL-NONE-001": "why"}, run=print)
+    claim = pv.suite("training-loop", trainer=odd).args[1][0].values[0]
+    with pytest.raises(UnknownClaim, match="`not_claimed` names an unknown claim 'TL-NONE-001'"):
+        claim.make_bench()
 
 
 @pytest.mark.filterwarnings("error")

@@ -63,9 +63,9 @@ def test_message_is_complete_and_control_characters_are_escaped() -> None:
 
 def test_percent_colon_and_comma_in_a_path_are_escaped() -> None:
     place = Location(Path("a,b:c%0A.yaml"), 3, 4)
-    line = github.Annotation(level="error", title="a,b::c%", message="100 %0A", location=place).line("sub dir")
+    line = github.Annotation(level="error", title="a,b::c%", message="100 %0A\rnext", location=place).line("sub dir")
     properties = {"file": "sub dir/a,b:c%0A.yaml", "line": "3", "col": "4", "title": "a,b::c%"}
-    assert commands(line) == [("error", properties, "100 %0A")]
+    assert commands(line) == [("error", properties, "100 %0A\nnext")]
 
 
 def test_at_most_ten_annotations_are_shown_worst_first() -> None:

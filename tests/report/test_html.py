@@ -14,6 +14,7 @@ from pv.engines.trial import EquationMutants, TrialStatus
 from pv.report import render
 from pv.report.html import charts
 from pv.report.html.markup import tag
+from pv.report.html.page import evidence as source
 from pv.report.html.page import kill_matrix, section
 from pv.results.evidence import RunTrace
 from pv.results.outcome import Selection
@@ -111,6 +112,8 @@ def test_failures_are_articles_worst_first_and_results_have_outcome_and_evidence
     assert rows[1][:3] == ["✓ held", "F-HELD", "cpu"]
     assert rows[1][3:5] == ["100 valid examples (3 rejected), seed 7, 0.25 s", "measured now"]
     assert rows[2][4] == "recorded on NVIDIA H200, torch 2.11.0, 2026-11-20 (0 days before this report)"
+    (record,) = (result for result in PLAIN.contracts[0].results if result.recorded)
+    assert source(record, replace(PLAIN, started="2026-11-19")).endswith(", 2026-11-20"), "newer than the report"
     assert [row[0] for row in rows[3:]] == ["✗ falsified", "! error", "○ vacuous", "? undecided"]
 
 
@@ -165,6 +168,8 @@ def test_curve_is_scaled_to_its_box_and_described_as_text() -> None:
     (caption,) = figure.iter("figcaption")
     assert text_of(caption) == f"Reference run real-text on cpu, 61.27 s. {description}"
     assert strip.get("aria-label") == "Reference run real-text on cpu: order of 10 events"
+    many = replace(TRACE, events=(("step", 1), ("save", 1)) * 31)
+    assert text_of(fragment(charts.run(many))).endswith(" → step → save … 2 more")
 
 
 def test_step_of_a_long_run_is_written_in_full() -> None:

@@ -14,7 +14,7 @@ from pv.results.outcome import Outcome
 from pv.results.saved.changes import BaseComparison, Change, ChangeKind, FailOn
 from pv.results.verdict import Report, Status
 from tests.report.handmade import HOSTILE, PLAIN
-from tests.results.handmade import FOUND, HELD, decided, trial
+from tests.results.handmade import BOTH, FOUND, HELD, decided, trial
 
 
 def report(*contracts: Any, **fields: Any) -> Report:
@@ -60,12 +60,14 @@ def test_a_change_is_a_failed_case_if_it_fails_the_comparison() -> None:
         assert failed_cases(report(decided(*HELD)), compared=compared) == names
 
 
-def test_failed_case_has_the_locations_of_its_claim_and_of_the_code() -> None:
+def test_a_case_has_the_locations_of_its_claim_and_of_the_code_and_a_suite_its_time() -> None:
     example = replace(FOUND, code=(Code("tiny.py", 7, 9, "double"),))
     failing = decided(trial(TrialStatus.REFUTED, counterexample=example))
     case = ET.fromstring(render(report(failing), "junit")).find("testsuite/testcase")
     assert (case.get("file"), case.get("line")) == ("contract.yaml", "3")
     assert case.find("properties/property[@name='code']").get("value") == "tiny.py:7"
+    timed = decided(*(trial(id_=id_, seconds=1.5) for id_ in "FG"), claims=BOTH)
+    assert ET.fromstring(render(report(timed), "junit")).find("testsuite").get("time") == "3.000", "of all its cases"
 
 
 PASSING = decided(*HELD)

@@ -8,6 +8,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import pv
+from pv.contract.finding import Location
 from pv.contract.load import schema
 from pv.errors import UsageError
 from pv.report import FORMATS, details, listing, matrix, render
@@ -60,6 +61,8 @@ def test_the_command_that_repeats_a_result_is_quoted_and_complete() -> None:
     commands |= {("pv check", words): f"pv check {words}" for words in ("-- python train.py", "--trace folder")}
     for repeat, command in commands.items():
         assert details.command(odd, replace(verdict, repeat=repeat)) == command
+    own = replace(result, falsifier=replace(result.falsifier, location=Location(Path("pv/suites/a.yaml"), 2, 1)))
+    assert details.claim_location(own) == "pv/suites/a.yaml:2:1", "a suite in a clone of pv"
     replayed = replace(verdict, repeat=("pv validate", "--replay x"))
     assert [*dict(details.lines(result, verdict))][-2:] == ["rerun", "replay"]
     assert [*dict(details.lines(result, replayed))][-1] == "rerun", "a replay is not replayed"

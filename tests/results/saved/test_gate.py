@@ -51,8 +51,10 @@ def test_comparison_keeps_a_worse_exit_code() -> None:
 
 
 def test_waived_weakening_does_not_fail_until_the_waiver_expires() -> None:
-    compared = against(waiver(removed="G"))
+    compared = against(accepted := waiver(removed="G"))
     assert (compared.failing, compared.exit_code(report(WITHOUT))) == ((), 0)
+    theirs = [replace(r, contracts=(replace(*r.contracts, subject="theirs"),)) for r in map(report, (BASE, accepted))]
+    assert compare(*theirs, fail_on=FailOn.WEAKER, today=DAY).failing == ()
     (change,) = compared.changes
     assert change.kind is ChangeKind.WAIVED
     assert change.text == "removed: r; waived until 2026-11-26 by ann: moved to a suite"
@@ -103,10 +105,10 @@ NEW = "one\n++ 2\n@@ -1 +1 @@\nthree\n"
 
 
 def test_changed_and_removed_lines_are_those_of_git_diff(tmp_path: Path) -> None:
-    write(tmp_path, {"old": OLD, "new": NEW})
-    words = ["git", "diff", "--no-index", "--unified=0", "--no-prefix", "old", "new"]
+    write(tmp_path, {"old": OLD, "a new": NEW})
+    words = ["git", "diff", "--no-index", "--unified=0", "--no-prefix", "old", "a new"]
     hunks = parse_diff(subprocess.run(words, cwd=tmp_path, capture_output=True, text=True).stdout)
-    assert hunks["new"] == (Hunk(old=2, removed=1, new=2, added=2), Hunk(old=4, removed=1, new=4, added=0))
-    assert [list(changed_lines(hunks, "new", first, 4)) for first in (3, 4)] == [[3, 4], [4]]
-    assert list(changed_lines(hunks, "new", 1, 1)) == list(changed_lines(hunks, "other", 1, 9)) == []
-    assert [line_now(hunks, "new", line) for line in (1, 2, 3, 4)] == [None, 2, None, 4]
+    assert hunks["a new"] == (Hunk(old=2, removed=1, new=2, added=2), Hunk(old=4, removed=1, new=4, added=0))
+    assert [list(changed_lines(hunks, "a new", first, 4)) for first in (3, 4)] == [[3, 4], [4]]
+    assert list(changed_lines(hunks, "a new", 1, 1)) == list(changed_lines(hunks, "other", 1, 9)) == []
+    assert [line_now(hunks, "a new", line) for line in (1, 2, 3, 4)] == [None, 2, None, 4]

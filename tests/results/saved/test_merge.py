@@ -313,5 +313,7 @@ def test_a_claim_whose_mutants_were_not_tried_is_undecided_unless_another_report
     assert "1 of 1 not tried on mutants" in line_cells(untried)["remarks"]
     whole = with_missing_claims(untried, "lost")
     assert (whole.status, whole.results[0].reason) == (Status.UNDECIDED, "its mutants were not tried")
+    proved = replace(untried, results=tuple(replace(r, outcome=Outcome.PROVED) for r in untried.results))
+    assert with_missing_claims(proved, "lost").results[0].outcome is Outcome.UNDECIDED
     for order in itertools.permutations((untried, tried)):
         assert with_missing_claims(merge_verdicts(order), "lost").status is Status.PASS

@@ -16,7 +16,7 @@ from pv.report import render
 from pv.results.evidence import MutationScore, RunTrace
 from pv.results.saved import report as saved
 from pv.results.verdict import Report
-from tests.report.handmade import MISSED, PLAIN, REPORTS, report_of_equation
+from tests.report.handmade import MISSED, PLAIN, REPORTS, report, report_of_equation
 
 HERE = Location(Path("c.yaml"), 4, 2)
 
@@ -47,6 +47,7 @@ TOLERANCE = {"why": "w", "relative": 1}
 SAVED = {
     **REPORTS,
     "full": full(),
+    "long": report("first" + 9000 * "x" + "last"),  # more than is saved of an output
     "changed": replace(PLAIN, commit="1+", edits="12", files={"own.py": "1"}),
     "survivor": report_of_equation(EquationMutants(killed=1, total=2, survivors=(MISSED,))),
     "equation": report_of_equation(EquationMutants(killed=1, total=2, survivors=(MISSED,)), tolerance=TOLERANCE),

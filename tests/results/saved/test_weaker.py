@@ -132,11 +132,11 @@ def test_lower_score_fewer_devices_more_equivalents_and_smaller_scope_are_weaker
 
 
 def test_moved_test_and_larger_box_are_not_weaker_and_rewordings_are_only_shown() -> None:
-    moved = with_claim(test=Binding("other.py", "falsify_double"), rule="q")
+    moved = with_claim(test=Binding("other.py", "falsify_double"), rule="q", prediction="s")
     larger = replace(moved, harnesses=(replace(BOX, bounds=BOUNDS | {"n": "-1..9"}),))
     assert weakenings(BASE, larger) == []
     changes = [(claim, text) for claim, text, _ in find_rewordings(BASE, verdict(larger))]
-    assert changes == [("F", "rule changed: 'q', was 'r'")]
+    assert changes == [("F", "rule changed: 'q', was 'r'"), ("F", "prediction changed: 's', was 'p'")]
 
 
 def edited(**fields: str) -> Contract:
