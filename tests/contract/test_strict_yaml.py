@@ -37,13 +37,14 @@ def test_scalar_has_the_value_of_yaml_1_2(scalar: str, tmp_path: Path) -> None:
     assert (findings, type(value), repr(value)) == ([], type(SCALARS[scalar]), repr(SCALARS[scalar]))
 
 
-@pytest.mark.parametrize("scalar", ["x + zz", '"x + zz"', "'x + zz'", "|\n    x + zz"])
-def test_position_inside_a_scalar_is_that_in_the_file(scalar: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("scalar", ["x + zz", '"x + zz"', "'x + zz'", "|\n    x + zz", "|\n\n    x + zz"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_position_inside_a_scalar_is_that_in_the_file(scalar: str, end: str, tmp_path: Path) -> None:
     text = f"a:\n  b: {scalar}\n"
-    (tmp_path / "x.yaml").write_text(text)
+    (tmp_path / "x.yaml").write_text(text, newline=end)
     root, _ = parse(tmp_path / "x.yaml", Path("x.yaml"))
     position = root.value["a"].value["b"].text_position
     assert position is not None
-    place = position.locate(1, len("x + z"))
+    place = position.locate(1 + scalar.count("\n\n"), len("x + z"))
     row = text.split("\n")[place.line - 1]
     assert row[place.column - 1 :].startswith("zz")

@@ -42,12 +42,13 @@ def test_unresolved_binding_names_the_missing_part(tree: Project) -> None:
 
 
 def test_a_subject_is_defined_or_imported_by_its_module(tree: Project) -> None:
-    (tree.root / "src/pkg/user.py").write_text("from pkg.code import first\nimport json as tool\n")
-    for name in ("first", "tool", ""):
+    (tree.root / "src/pkg/user.py").write_text("from pkg.code import first, Own\nimport json as tool\nclass Own: ...\n")
+    for name in ("first", "tool", "tool.any", "Own", ""):
         assert resolve.target_file(tree, Target("pkg.user", name)) == tree.root / "src/pkg/user.py"
-    with pytest.raises(Unbound) as caught:
-        resolve.target_file(tree, Target("pkg.user", "second"))
-    assert caught.value.kind == "name"
+    for name in ("second", "Own.second"):
+        with pytest.raises(Unbound) as caught:
+            resolve.target_file(tree, Target("pkg.user", name))
+        assert caught.value.kind == "name"
 
 
 FILES = {
