@@ -23,8 +23,15 @@ def test_a_point_is_replayed_and_is_no_proof(project: Project) -> None:
     assert (claim.outcome, claim.reason) == (Outcome.FALSIFIED, "the subject raised on a valid input")
     assert """--replay '{"total": 3, "parts": 2}' --only H-SHARE\n""" in pv.render(report)
     deep = '{"total": ' + "[" * 5000 + "]" * 5000 + "}"
-    for odd in (deep, '{"total": {"$int": "x"}, "parts": 1}', '{"total": {"$data": 1}, "parts": 1}'):
-        with pytest.raises(UsageError, match=r"invalid example|is not a point of the box of H-SHARE") as refused:
+    for odd in (
+        deep,
+        '{"total": 3, "total": 4}',
+        '{"total": {"$int": "x"}, "parts": 1}',
+        '{"total": {"$data": 1}, "parts": 1}',
+    ):
+        with pytest.raises(
+            UsageError, match=r"invalid example|duplicate key|is not a point of the box of H-SHARE"
+        ) as refused:
             pv.validate(only=["H-SHARE"], replay=odd)
         assert len(str(refused.value)) < 400
     with pytest.raises(UsageError, match="invalid example for H-SHARE: expected a point of its box"):
@@ -35,6 +42,7 @@ BOX = "is not a point of the box of H-SHARE (total 0..50; parts -3..9, where par
 
 
 POINTS = {
+    "{}": "missing total; missing parts",
     '{"total": 3}': "missing parts",
     '{"total": 3, "parts": 10}': "parts is 10, and its bound is int -3..9",
     '{"total": 3, "part": 2}': "missing parts; unknown bound 'part' (did you mean 'parts'?)",
@@ -46,7 +54,7 @@ def test_invalid_point_is_refused_with_every_wrong_name(project: Project) -> Non
     project("proofs")
     for point, says in POINTS.items():
         done = run("validate", "--only", "H-SHARE", "--replay", point)
-        assert (done.returncode, f"{point} {BOX}: {says}" in done.stderr) == (3, True), done.stderr
+        assert (done.returncode, f"{point} {BOX}: {says}\n" in done.stderr) == (3, True), done.stderr
 
 
 def test_printed_replay_keeps_integers_beyond_the_range_of_json(project: Project) -> None:
