@@ -23,17 +23,12 @@ def test_a_point_is_replayed_and_is_no_proof(project: Project) -> None:
     assert (claim.outcome, claim.reason) == (Outcome.FALSIFIED, "the subject raised on a valid input")
     assert """--replay '{"total": 3, "parts": 2}' --only H-SHARE\n""" in pv.render(report)
     deep = '{"total": ' + "[" * 5000 + "]" * 5000 + "}"
-    for odd in (
-        deep,
-        '{"total": 3, "total": 4}',
-        '{"total": {"$int": "x"}, "parts": 1}',
-        '{"total": {"$data": 1}, "parts": 1}',
-    ):
-        with pytest.raises(
-            UsageError, match=r"invalid example|duplicate key|is not a point of the box of H-SHARE"
-        ) as refused:
+    for odd in (deep, '{"total": {"$int": "x"}, "parts": 1}', '{"total": {"$data": 1}, "parts": 1}'):
+        with pytest.raises(UsageError, match=r"invalid example|is not a point of the box of H-SHARE") as refused:
             pv.validate(only=["H-SHARE"], replay=odd)
         assert len(str(refused.value)) < 400
+    with pytest.raises(UsageError, match="duplicate key 'total' in the example"):
+        pv.validate(only=["H-SHARE"], replay='{"total": 3, "parts": 1, "total": 4}')
     with pytest.raises(UsageError, match="invalid example for H-SHARE: expected a point of its box"):
         pv.validate(only=["H-SHARE"], replay="6.1:AAAA")
 
