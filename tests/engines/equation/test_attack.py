@@ -50,7 +50,7 @@ def test_infinite_value_does_not_hide_other_errors(tried) -> None:
 
 LAYOUT = {
     "e": {
-        "domain": {"x": "prob[N,M]", "p": "prob[M]", "n": "int 1..3", "M": "size 2..4"},
+        "domain": {"x": "real[N,M]", "p": "prob[M]", "n": "int 1..3"},
         "result": "real[N,M]",
         "expression": "x * p + n",
         "implemented_by": "f(x, p, n)",
