@@ -23,7 +23,7 @@ MAX_VALUES = 8
 # _EVALUATED: expressions whose values are shown. _EFFECTS: an assert with one of these is not evaluated again, since
 # they have side effects or cannot be evaluated outside of the function.
 _EVALUATED = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.BinOp, ast.UnaryOp)
-_EFFECTS = (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom, ast.Lambda, ast.comprehension)
+_EFFECTS = (ast.NamedExpr, ast.Lambda, ast.comprehension)
 
 
 def explain(error: BaseException) -> str:

@@ -7,6 +7,7 @@ import pytest
 
 from pv.commands.dry_run import dry_run
 from pv.report.listing import dry_run_json, dry_run_text
+from pv.results.dry_run import DryRun, PlannedTask
 from tests.commands.small import edit, run
 from tests.support.projects import Project
 
@@ -94,6 +95,8 @@ def test_no_task_of_a_contract_with_an_error_is_built(project: Project) -> None:
     edit(project("small") / "contracts/counting.yaml", "::falsify_limit", "::falsify_limits")
     result = dry_run()
     assert (result.exit_code, result.tasks, [f.code for f in result.findings]) == (1, {}, ["PV111"])
+    task = PlannedTask(device="cpu", kind="property", claim="F", problem="no file")
+    assert DryRun(findings=(), devices=("cpu",), tasks={"c": (task,)}, automatic={}).exit_code == 1
 
 
 def test_a_claim_that_the_subject_does_not_make_is_no_task(project: Project) -> None:

@@ -48,7 +48,7 @@ equations:
 - {formula: y}
 proof_obligations:
 - {id: O, property: p, lean: {status: proved}}
-- {statement: s, requires: P, applies_to: all}
+- {statement: s, requires: [P], applies_to: all, lean: {status: wip}}
 - {property: q, lean: {status: not-applicable}}
 falsification_tests:
 - {name: " r ", expected: " e ", fails_if: " i "}
@@ -60,19 +60,20 @@ enforcement:
   one: {check: contract_tests::T}
   two: {check: contract_tests::U}
 verification_summary: {total_obligations: 4, l2_property_tested: 4, l3_kani_proved: 1, l4_lean_proved: x,
-  l4_sorry_count: 1, l4_not_applicable: 1}
-qa_gate: {id: G, name: g, pass_criteria: "3 falsification tests, 2 Kani harnesses"}
+  l4_sorry_count: 1, l4_not_applicable: 2}
+qa_gate: {id: G, name: g, pass_criteria: "2 falsification tests, or 3 falsification tests, 2 Kani harnesses"}
 """
 NOTICES = """\
 4:24 PV206 'depends_on' names 'missing', which is not a contract beside this file
 5:3 PV201 unknown key 'owner' in 'metadata': pv does not read it
-11:28 PV206 'requires' names 'P', which is not an obligation of this file
+11:29 PV206 'requires' names 'P', which is not an obligation of this file
 18:23 PV206 'obligation' names 'Q', which is not an obligation or equation of this file
 21:16 PV206 'check' names 'U', which is not a falsification test of this file
 22:43 PV205 'total_obligations' is 4; the file has 3
 22:66 PV205 'l2_property_tested' is 4; the file has at most 3
 22:104 PV205 'l4_lean_proved' is 'x'; expected a number
 23:19 PV205 'l4_sorry_count' is 1; the file has 0
+23:41 PV205 'l4_not_applicable' is 2; the file has at most 1
 24:42 PV205 'pass_criteria' counts 3 falsification_tests; the file has 2
 """
 

@@ -52,7 +52,9 @@ def test_invalid_bound_is_refused(text: str) -> None:
 
 
 def test_a_box_is_the_product_of_its_bounds_and_requires_leaves_points_out() -> None:
-    small = parse_box({"a": "0..2", "b": "bool", "c": "list of int 0..1, at most 1"}, "a > 0 and (b or len(c) == 1)")
+    small = parse_box(
+        {"a": "0..2", "b": "bool", "c": "list of int 0..1, at most 1"}, "a > 0 and (len(c) == 1 if not b else a or b)"
+    )
     points = list(small.points())
     assert small.size == len(points) == 18
     assert points[:4] == [

@@ -25,6 +25,7 @@ from pv.contract.model import (
     Target,
     Waiver,
 )
+from tests.support.projects import write
 
 TEXT = """\
 schema: pv/1
@@ -46,11 +47,11 @@ runs:
 - {name: whole, callable: "t.py::run", arguments: {n: 9}, small: {n: 1}, limit: 3}
 - {name: script, command: [sh, a], arguments: {n: 9, m: 2}, small: {n: 1}, environment: {A: b}, claims: [TR-GRAD-001]}
 mutants:
-- {id: m, fault: f, edit: {function: "tiny:f", find: a, replace: b}, seen_in: real code}
+- {id: m, fault: "f ", edit: {function: "tiny:f", find: a, replace: b}, seen_in: real code}
 - {id: n, fault: f, swap: {object: "tiny:f", with: "faults:f"}}
 equivalents: [{function: "tiny:f", find: a, replace: b, reason: "same "}]
 subjects:
-- {name: peer, target: peers, package: peer, claims_as: own, not_claimed: [{falsifiers: [F], why: w, reference: r}]}
+- {name: peer, target: peers, package: peer, claims_as: own, not_claimed: [{falsifiers: [F], why: "w ", reference: r}]}
 mutation_scope: {modules: [tiny, pkg.__init__], judges: [base]}
 qa_gate: {id: G-1, name: g, require: {falsifiers: [F], mutants: all, cuda: fresh, mutation_score: 0.9}, devices: [cpu]}
 waivers: [{owner: ann, reason: why, expires: "2026-11-26", weaker: F}]
@@ -62,9 +63,9 @@ def at(path: Path, line: int, column: int = 3) -> Location:
 
 
 def test_every_section_of_a_file_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "c.yaml"
-    path.write_text(TEXT)
-    loaded = load([path])
+    path = tmp_path / "c.YAML"
+    write(tmp_path, {path.name: TEXT, ".old/c.yaml": TEXT})
+    loaded = load([tmp_path])
     assert loaded.findings == ()
     (read,) = loaded.contracts
     edit = Edit(function=Target("tiny", "f"), find="a", replace="b")
@@ -117,11 +118,8 @@ def test_every_section_of_a_file_is_read(tmp_path: Path) -> None:
     assert replace(read, known={"base": judge}).judges == (judge,)
     assert replace(read, known={"c": read}).judges == replace(judge, known={"base": judge}).judges == ()
     observed, *rest = read.falsifiers
-    assert (observed.id, observed.run, observed.options["observed"]) == (
-        "c.script.TR-GRAD-001",
-        "script",
-        "TR-GRAD-001",
-    )
+    assert (observed.id, observed.run) == ("c.script.TR-GRAD-001", "script")
+    assert observed.options == {"observed": "TR-GRAD-001", "must_reach": True}
     claims = tuple(replace(claim, places={}) for claim in rest), (replace(read.harnesses[0], places={}),)
     equations = tuple(replace(equation, texts={}) for equation in read.equations)
     for name, value in vars_of(replace(read, falsifiers=claims[0], harnesses=claims[1], equations=equations)).items():

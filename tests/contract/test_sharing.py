@@ -36,7 +36,7 @@ def test_used_equation_brings_those_that_it_calls(tmp_path: Path) -> None:
     user = "use: [base.scaled]\nequations: {own: {domain: {x: real}, expression: x}}\n"
     contracts = loaded(tmp_path, base=BASE, user=user)
     equations = sharing.executable_equations(contracts["user"])
-    assert list(equations) == ["own", "scaled", "weight"]
+    assert list(equations) == ["own", "scaled", "weight", "unit"]
     assert render_formulas([contracts["user"]], "latex").count("=") == 1, "the contract's own equation"
     assert equations["scaled"] == sharing.executable_equations(contracts["base"])["scaled"]
 
@@ -72,6 +72,8 @@ def test_mutant_of_a_contract_is_killed_by_the_claims_of_its_suite_that_it_names
     fault = replace(suite.mutants[0], id="fault", killed_by=(suite.falsifiers[1].id,))
     joined = join_suite(replace(suite, id="mine", falsifiers=(), mutants=(fault,)), suite)
     assert [claim.kills for claim in joined.falsifiers][:3] == [(), ("fault",), ()]
+    premises = {id_ for claim in joined.falsifiers for id_ in claim.options["premises"]}
+    assert premises and premises <= {claim.id for claim in joined.falsifiers}
 
 
 def test_subjects_that_claim_as_each_other_end_the_search() -> None:

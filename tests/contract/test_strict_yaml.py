@@ -37,14 +37,19 @@ def test_scalar_has_the_value_of_yaml_1_2(scalar: str, tmp_path: Path) -> None:
     assert (findings, type(value), repr(value)) == ([], type(SCALARS[scalar]), repr(SCALARS[scalar]))
 
 
-@pytest.mark.parametrize("scalar", ["x + zz", '"x + zz"', "'x + zz'", "|\n    x + zz", "|2\n      x + zz\n    y"])
-def test_position_inside_a_scalar_is_that_in_the_file(scalar: str, tmp_path: Path) -> None:
+BLOCKS = ["|\n    x + zz", "|\n\n    x + zz", "|2\n      x + zz\n    y"]
+
+
+@pytest.mark.parametrize("scalar", ["x + zz", '"x + zz"', "'x + zz'", *BLOCKS])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_position_inside_a_scalar_is_that_in_the_file(scalar: str, end: str, tmp_path: Path) -> None:
     text = f"a:\n  b: {scalar}\n"
-    (tmp_path / "x.yaml").write_text(text)
+    (tmp_path / "x.yaml").write_text(text, newline=end)
     root, _ = parse(tmp_path / "x.yaml", Path("x.yaml"))
     position = root.value["a"].value["b"].text_position
     assert position is not None
-    place = position.locate(1, root.value["a"].value["b"].text.index("zz") + 1)
+    before, _, _ = root.value["a"].value["b"].text.partition("zz")
+    place = position.locate(before.count("\n") + 1, len(before.rpartition("\n")[2]) + 1)
     row = text.split("\n")[place.line - 1]
     assert row[place.column - 1 :].startswith("zz")
 

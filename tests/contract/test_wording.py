@@ -2,7 +2,7 @@
 
 import pytest
 
-from pv.contract.wording import MAX_NAMED, MAX_NAMES, count, cut, did_you_mean, listed
+from pv.contract.wording import MAX_NAMED, MAX_NAMES, count, cut, did_you_mean, listed, nearest
 
 
 def test_six_names_are_listed_and_the_remaining_ones_counted() -> None:
@@ -14,6 +14,7 @@ def test_long_lists_of_names_end_with_the_number_of_the_remaining_ones() -> None
     names = [f"name-{number:02}" for number in range(MAX_NAMED + 2)]
     assert did_you_mean("other", names).endswith(", name-23 and 2 more")
     assert did_you_mean("nam-07", names) == "did you mean 'name-07'?"
+    assert nearest("name", ["name"]) == ""
     assert did_you_mean("other", {}) == "none is declared"
 
 

@@ -28,8 +28,8 @@ def changes(n=1.0):
     assert average.update(n) == n + 0.0
 
 
-def chained(low=0, value=5):
-    assert low <= value <= abs(-4)
+def chained(low=0, value=5, base=10):
+    assert low <= value <= int("4", base=base)
 
 
 def draws_twice():

@@ -17,6 +17,7 @@ from pv.engines.equation.comparison import Refuted
 from pv.engines.failures import FailureClassifier, describe_error
 from pv.engines.trial import TrialStatus
 from pv.errors import BrokenMutant, MutantProblem, NotClaimed
+from pv.suites.lr_schedule.suite import Bench
 
 Blamed = tuple[SimpleNamespace, SimpleNamespace, FailureClassifier]
 SUBJECT = (
@@ -58,6 +59,8 @@ def test_exception_in_the_subject_counts_as_raised_by_it(blamed: Blamed) -> None
         "4 in call: return function()",
         "2 in divide: return a / b",
     ]
+    installed = compile("assert False", f"{failures.root}/.venv/site-packages/installed.py", "exec")
+    assert failures.status(raised(lambda: falsifier.calls(exec, installed))) is TrialStatus.ERROR
     assert failures.relative_path("/elsewhere/library.py") == "/elsewhere/library.py"
 
 
@@ -66,6 +69,10 @@ def test_innermost_frame_of_the_user_is_neither_of_pv_nor_installed(blamed: Blam
     error = raised(lambda: falsifier.calls(torch.nn.Linear(1, 1), None))
     assert failures.user_frame(error) == "falsifier.py:8 in calls: return function(*arguments)"
     assert failures.user_frame(AssertionError()) == ""
+    refused = raised(lambda: falsifier.calls(Bench, lambda optimizer, odd: 0))
+    assert [frame.partition(":")[0].rpartition("/")[2] for frame in failures.frames(refused)] == [
+        *("falsifier.py", "bench.py", "bench.py")
+    ]
 
 
 # A function whose code belongs to a file outside the project.

@@ -27,6 +27,8 @@ def test_a_point_is_replayed_and_is_no_proof(project: Project) -> None:
         with pytest.raises(UsageError, match=r"invalid example|is not a point of the box of H-SHARE") as refused:
             pv.validate(only=["H-SHARE"], replay=odd)
         assert len(str(refused.value)) < 400
+    with pytest.raises(UsageError, match="duplicate key 'total' in the example"):
+        pv.validate(only=["H-SHARE"], replay='{"total": 3, "parts": 1, "total": 4}')
     with pytest.raises(UsageError, match="invalid example for H-SHARE: expected a point of its box"):
         pv.validate(only=["H-SHARE"], replay="6.1:AAAA")
 
@@ -35,6 +37,7 @@ BOX = "is not a point of the box of H-SHARE (total 0..50; parts -3..9, where par
 
 
 POINTS = {
+    "{}": "missing total; missing parts",
     '{"total": 3}': "missing parts",
     '{"total": 3, "parts": 10}': "parts is 10, and its bound is int -3..9",
     '{"total": 3, "part": 2}': "missing parts; unknown bound 'part' (did you mean 'parts'?)",
@@ -46,7 +49,7 @@ def test_invalid_point_is_refused_with_every_wrong_name(project: Project) -> Non
     project("proofs")
     for point, says in POINTS.items():
         done = run("validate", "--only", "H-SHARE", "--replay", point)
-        assert (done.returncode, f"{point} {BOX}: {says}" in done.stderr) == (3, True), done.stderr
+        assert (done.returncode, f"{point} {BOX}: {says}\n" in done.stderr) == (3, True), done.stderr
 
 
 def test_printed_replay_keeps_integers_beyond_the_range_of_json(project: Project) -> None:

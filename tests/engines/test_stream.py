@@ -70,6 +70,8 @@ def test_arguments_are_kept_until_the_call_returns_and_left_out_if_they_are_too_
     assert current_arguments(slot) == ({"n": 1}, False)
     stream.end_call()
     assert current_arguments(slot) is None
+    stream.begin_call({})
+    assert current_arguments(slot) is None
 
 
 def test_record_that_is_too_long_has_no_arguments_and_short_texts(tmp_path: Path) -> None:

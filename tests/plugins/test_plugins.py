@@ -12,6 +12,7 @@ from tests.support.processes import Ended, python
 
 HERE = Path(__file__).parent
 ENTRY_POINTS = (HERE / "pv_tables-1.0.dist-info/entry_points.txt").read_text()
+TABLE = "table = pv_tables.engine:TableEngine\n"
 Run = Callable[..., Ended]
 
 
@@ -51,7 +52,8 @@ def test_a_wrong_row_falsifies_and_a_wrong_key_is_refused(installed: Run, tmp_pa
 
 
 def test_a_suite_of_another_package_is_applied(installed: Run) -> None:
-    assert installed("validate", "doubling").returncode == 0
+    twice = ENTRY_POINTS.replace(TABLE, TABLE * 2)  # an editable install lists a package twice
+    assert installed("validate", "doubling", entry_points=twice).returncode == 0
     assert installed("check", "mine:twice", "--suite", "doubling").returncode == 0
     ended = installed("check", "mine:square", "--suite", "doubling", "--format", "tsv")
     assert (ended.returncode, ended.stdout) == (1, "DBL-SUM-001\tfalsified\n"), ended.stderr
@@ -60,6 +62,7 @@ def test_a_suite_of_another_package_is_applied(installed: Run) -> None:
 @pytest.mark.parametrize(
     ("points", "message"),
     [
+        (ENTRY_POINTS.replace(TABLE, f"{TABLE}table = x:Y\n"), "both declare 'table' in pv.engines"),
         (ENTRY_POINTS.replace("TableEngine", "Missing"), "pv-tables 1.0 declares 'table' in pv.engines"),
         (ENTRY_POINTS.replace(":TableEngine", ":TablePayload"), "expected a class of Engine"),
         (ENTRY_POINTS.replace("pv_tables.doubling", "pv_tables.missing"), "no such package"),

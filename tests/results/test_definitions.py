@@ -91,6 +91,8 @@ def test_changed_subject_and_keys_are_reported_with_the_claim() -> None:
     moved = replace(BASE, falsifiers=(falsifier(subject=Target("worse"), options={"depth": 2}),))
     least = (replace(BASE, falsifiers=(falsifier(options={"least": number}),)) for number in (1, float("nan")))
     assert changes(*least) == [("F", "least changed: 'nan', was '1'")]
+    fewer, more = (replace(BASE, falsifiers=(falsifier(options={"faults": [*names]}),)) for names in ("m", "mn"))
+    assert changes(fewer, more) == [] != changes(more, fewer)
     assert changes(BASE, moved) == [("F", "subject changed: 'worse', was none"), ("F", "depth changed: '2', was none")]
 
 

@@ -10,7 +10,7 @@ from pv.contract.model import Binding, Gate, Harness
 from pv.engines.engine import ENDED_EARLY
 from pv.engines.trial import EquationMutants, Trial, TrialStatus
 from pv.results.evidence import PROOFS
-from pv.results.outcome import Outcome, Selection, corrected_by_replay, must_replay
+from pv.results.outcome import Outcome, Result, Selection, corrected_by_replay, must_replay
 from pv.results.verdict import ContractVerdict, Status, decide
 from tests.report.handmade import report_of_equation
 from tests.results.handmade import FOUND, HELD, HERE, contract, decided, evidence, falsifier, judged, recorded, trial
@@ -63,6 +63,8 @@ BROKEN = (Status.FAIL, Outcome.ERROR)
         (judged(TrialStatus.TIMEOUT, detail="d"), (*BROKEN, "the mutant 'm' could not be judged: d")),
         (judged(TrialStatus.CANCELLED, detail="stopped"), (*UNDECIDED, "stopped")),
         (judged(TrialStatus.ERROR, detail="d"), (*BROKEN, "the mutant 'm' could not be judged: d")),
+        (judged(mutant=""), (*BROKEN, "the clean subject fails at the run's `small` arguments: refuted")),
+        (judged(TrialStatus.CANCELLED, mutant="", detail="stopped"), (*UNDECIDED, "stopped")),
     ],
 )
 def test_a_falsifier_is_judged_by_its_mutants(mutant: Trial, expected: tuple[Status, Outcome, str]) -> None:
@@ -97,6 +99,14 @@ def test_a_falsifier_without_kills_is_judged_by_generated_mutants(
 
 
 PROOF = Harness(id="F", rule="r", if_fails="i", location=HERE, test=Binding("f.py", "p"), bounds={"n": "0..9"})
+
+
+def test_a_proof_is_near_its_limit_by_its_cpu_time() -> None:
+    proved = Result(falsifier=PROOF, device="cpu", outcome=Outcome.PROVED)
+    trials = [trial(cpu_s=cpu_s, seconds=31 - cpu_s) for cpu_s in (31, 0)]
+    assert [replace(proved, trial=trial).near_limit for trial in trials] == [True, False]
+
+
 ON_H200 = "recorded on NVIDIA H200, 2026-11-20"
 
 

@@ -16,7 +16,7 @@ from pv.contract.load import load
 from pv.contract.model import Binding, Contract, Equation, Harness, Run, Target
 from pv.results import store
 from pv.results.evidence import DeviceInfo
-from pv.results.worktree import commit_of, digest_of_changes
+from pv.results.worktree import commit_of, digest_of_changes, digests
 from pv.source.project import Project, find_project
 from tests.results.handmade import HERE, falsifier, trial
 from tests.results.handmade import contract as handmade
@@ -46,6 +46,7 @@ def test_results_that_are_not_measured_again_keep_hardware_and_date(project: Pro
     claims = tuple(replace(claim, id=f"F-{name}") for name in ("ONE", "TWO"))
     both = replace(contract, falsifiers=claims)
     fingerprints = {claim.id: store.fingerprint(project, both, claim, Target("tiny")) for claim in both.claims}
+    assert fingerprints["F-ONE"].files.keys() == {"falsifiers/falsify_tiny.py", "tiny.py"}
     trials = {claim.id: trial(id_=claim.id, device="cuda") for claim in both.claims}
     path = store.write(project, both, "cuda", H200, trials, fingerprints)
     path.write_text(json.dumps({**json.loads(path.read_text()), **HEAD}))
@@ -147,15 +148,19 @@ def test_every_change_except_reports_and_evidence_has_its_own_digest(tmp_path: P
         git(*words.split(), cwd=tree)
     assert digest_of_changes(find_project(tree)) == ""
     assert re.fullmatch("[0-9a-f]{40}", commit_of(tree))
+    names = [*files, "missing.py", "lib/site-packages/own.py"]
+    write(tree, {names[-1]: ""})
+    assert [*digests(find_project(tree), names)] == ["data.txt", "own.py"]
+    (tree / names[-1]).unlink()
     (tree / "results.json").write_text("{}")
     (tree / "evidence/c.cuda.json").write_text("2\n")
     assert digest_of_changes(find_project(tree)) == ""
-    digests = []
+    of_changes = []
     for change in CHANGES.values():
         change(tree)
-        digests.append(digest_of_changes(find_project(tree)))
+        of_changes.append(digest_of_changes(find_project(tree)))
         assert re.fullmatch("[0-9a-f]{40}[+]", commit_of(tree))
         git("reset", "-q", "--hard", cwd=tree)
         git("clean", "-qfd", cwd=tree)
     assert digest_of_changes(find_project(tree)) == ""
-    assert all(digests) and len(set(digests)) == len(CHANGES)
+    assert all(of_changes) and len(set(of_changes)) == len(CHANGES)

@@ -42,12 +42,13 @@ def test_unresolved_binding_names_the_missing_part(tree: Project) -> None:
 
 
 def test_a_subject_is_defined_or_imported_by_its_module(tree: Project) -> None:
-    (tree.root / "src/pkg/user.py").write_text("from pkg.code import first\nimport json as tool\n")
-    for name in ("first", "tool", ""):
+    (tree.root / "src/pkg/user.py").write_text("from pkg.code import first, Own\nimport json as tool\nclass Own: ...\n")
+    for name in ("first", "tool", "tool.any", "Own", ""):
         assert resolve.target_file(tree, Target("pkg.user", name)) == tree.root / "src/pkg/user.py"
-    with pytest.raises(Unbound) as caught:
-        resolve.target_file(tree, Target("pkg.user", "second"))
-    assert caught.value.kind == "name"
+    for name in ("second", "Own.second"):
+        with pytest.raises(Unbound) as caught:
+            resolve.target_file(tree, Target("pkg.user", name))
+        assert caught.value.kind == "name"
 
 
 FILES = {
@@ -57,6 +58,7 @@ FILES = {
     "pkg/c.py": "import typing\nif typing.TYPE_CHECKING:\n    import pkg.unused, torch\nelse:\n    import attr",
     "pkg/sub/deep.py": "from ..a import algebra\nfrom pkg import a",
     "pkg/unused.py": "import pandas",
+    **dict.fromkeys(["alone/__init__.py", "alone/one.py"], ""),
 }
 
 
@@ -67,6 +69,8 @@ def test_the_closure_has_every_file_that_may_run(tmp_path: Path) -> None:
     shown = {path.relative_to(packages.root).as_posix() for path in files}
     assert shown == {"pkg/__init__.py", "pkg/a.py", "pkg/b.py", "pkg/c.py", "pkg/sub/deep.py"}
     assert foreign == {"yaml", "numpy", "json", "typing", "attr"}
+    files, _ = imports.closure(packages, [packages.root / "alone/one.py"])
+    assert {path.name for path in files} == {"__init__.py", "one.py"}
 
 
 def test_the_nearest_table_counts(tmp_path: Path) -> None:
@@ -103,9 +107,17 @@ def test_a_malformed_table_is_refused(tmp_path: Path, text: str) -> None:
 
 def test_names_with_an_underscore_are_not_imported_by_a_star(tmp_path: Path) -> None:
     inner = "def shown(): ...\n\n\ndef _hidden(): ...\n"
-    write(tmp_path, {"package/__init__.py": "from .inner import *\n", "package/inner.py": inner})
-    homes = [follow_imports(find_project(tmp_path), Target("package", name)).module for name in ("shown", "_hidden")]
-    assert homes == ["package.inner", "package"]
+    write(
+        tmp_path,
+        {
+            "package/__init__.py": "from .inner import *\nfrom .inner import _hidden as known\n",
+            "package/inner.py": inner,
+        },
+    )
+    homes = [
+        follow_imports(find_project(tmp_path), Target("package", name)).module for name in ("shown", "_hidden", "known")
+    ]
+    assert homes == ["package.inner", "package", "package.inner"]
 
 
 CALLED = """

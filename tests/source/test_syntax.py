@@ -2,7 +2,7 @@
 
 import ast
 
-from pv.source.syntax import walk
+from pv.source.syntax import compiles_source, functions, statements, walk
 
 SOURCE = """
 try:
@@ -26,3 +26,7 @@ match price:
 def test_definitions_below_every_statement_are_found() -> None:
     names = [name for name, _ in walk(ast.parse(SOURCE).body)]
     assert sorted(names) == ["Inside", "Inside.method", "in_case", "in_else", "in_finally", "in_handler"]
+    assert len([*statements(ast.parse(SOURCE).body)]) == 10, "a block of a statement is left out"
+    decorators = {"triton.jit": True, "njit(cache=f.x)": True, "torch.jit.script": True, "cache": False}
+    made = [function for decorator in decorators for _, function in functions(ast.parse(f"@{decorator}\ndef f(): ..."))]
+    assert [*map(compiles_source, made)] == [*decorators.values()]

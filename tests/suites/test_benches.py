@@ -98,6 +98,12 @@ def test_a_schedule_is_known_by_its_names_and_may_refuse_more_steps() -> None:
         return peak * min(1.0, step / max(1, warmup)) * (step <= total)
 
     assert ScheduleBench(rate).rates(2, 4, 6) == [0, PEAK / 2, PEAK, PEAK, PEAK, 0]
+
+    def joined(optimizer: Any, warmup: int, T_max: int = 9) -> Any:
+        parts = [lr_scheduler.ConstantLR(optimizer), lr_scheduler.CosineAnnealingLR(optimizer, T_max)]
+        return lr_scheduler.SequentialLR(optimizer, parts, [warmup])
+
+    assert ScheduleBench(joined).lacks.keys() == {"total", "stay"}, "`T_max` may be the steps of the decay alone"
     assert ScheduleBench(lr_scheduler.OneCycleLR).lacks["stay"] == "it refuses steps after the planned end"
 
 
@@ -119,6 +125,8 @@ def test_an_optimizer_has_the_parameters_of_its_bases_and_its_own_groups() -> No
 
 def test_what_a_partial_gives_to_a_sampler_is_left() -> None:
     assert "shuffle" in SamplerBench(functools.partial(DistributedSampler, shuffle=False)).lacks
+    both = SamplerBench(lambda lengths, dataset=None: [*range(len(lengths))])
+    assert (both.arguments["lengths"], both.arguments["data"]) == ("lengths", "")
     assert "once" in SamplerBench(functools.partial(RandomSampler, replacement=True)).lacks
 
 

@@ -177,6 +177,15 @@ def test_weights_that_are_untied_by_a_load_are_named(monkeypatch: pytest.MonkeyP
     assert "embed.weight and head.weight are no longer one parameter" in messages["CLM-LOAD-001"]
 
 
+def test_random_buffer_that_is_not_saved_is_found() -> None:
+    def unsaved() -> nn.Module:
+        offset, network = torch.randn(model.VOCABULARY), CausalLM()
+        network.head.register_forward_hook(lambda head, inputs, logits: logits + offset)
+        return network
+
+    assert "a weight is not saved" in TRYING.wrong(unsaved).get("CLM-LOAD-001", "it holds")
+
+
 def test_logits_that_are_not_finite_are_infinitely_far_off_and_explained() -> None:
     apart = relative_difference(torch.tensor([1.0, torch.nan]), torch.ones(2))
     assert apart == math.inf and "not finite" in difference_cause(apart, "padding is seen")

@@ -76,6 +76,11 @@ def unlimited(step: int, warmup: int, total: int) -> float:
             "LRS-EDGE-001",
             "without warm-up of .* steps, the schedule divides by zero",
         ),
+        (
+            lambda optimizer, warmup, total: LambdaLR(optimizer, lambda step: linear(step, warmup, total) / 2),
+            "LRS-PEAK-001",
+            "the greatest rate is .*; the peak is",
+        ),
         (Forgets, "LRS-STATE-001", "is the rate of a schedule that starts anew"),
     ],
 )

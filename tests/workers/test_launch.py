@@ -1,6 +1,7 @@
 """How workers are started: fork servers, systems without them, the suites that they import, and what they use."""
 
 import contextlib
+import mmap
 import os
 import subprocess
 import sys
@@ -166,6 +167,13 @@ def test_cpu_time_of_a_tree_includes_processes_that_have_ended() -> None:
         assert parent.stdout is not None and parent.stdout.readline()
         assert tree.usage(parent.pid).cpu_s > 0.4, "its child computed for 0.5 s"
         parent.kill()
+
+
+def test_memory_that_processes_share_is_not_private() -> None:
+    before = tree.usage(os.getpid()).private_bytes
+    with mmap.mmap(-1, 32 << 20) as shared:
+        shared[:: mmap.PAGESIZE] = bytes(len(shared) // mmap.PAGESIZE)
+        assert tree.usage(os.getpid()).private_bytes - before < 16 << 20, "32 MiB are shared"
 
 
 def test_workers_do_not_inherit_the_override_of_float32_precision(monkeypatch: pytest.MonkeyPatch) -> None:

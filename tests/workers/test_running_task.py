@@ -68,7 +68,9 @@ def test_records_are_joined_from_parts_and_half_a_line_is_dropped(running: Runni
         running.read_evidence()
     os.write(running.output.write_fd, b"a" * KEPT_BYTES)
     running.read_output()
-    os.write(running.output.write_fd, b"b" * 100 + b"c" * KEPT_BYTES)
+    os.write(running.output.write_fd, b"b" * 100 + b"c" * (KEPT_BYTES - 5))
+    running.read_output()
+    os.write(running.output.write_fd, b"c" * 5)
     running.close_write_ends()
     reply = running.reply(tmp_path)
     assert [record["n"] for record in reply.records] == [1, 2]

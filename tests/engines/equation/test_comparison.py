@@ -194,6 +194,10 @@ async def awaited(x):
     return x * 2
 
 
+async def streamed(x):
+    yield x * 2
+
+
 COMPLEX = "the code of f returned complex numbers, the equation has real values"
 NOT_RUN = "f returned a {}, which cannot be compared: write a function that returns its values"
 DICT = "f returned an object of type dict: select the value with `returns`, such as `result['loss']`"
@@ -206,6 +210,7 @@ DICT = "f returned an object of type dict: select the value with `returns`, such
         (lambda x: torch.complex(x * 2, x), "refuted", COMPLEX),
         (lambda x: [complex(float(2 * y), 0) for y in x], "refuted", COMPLEX),
         (yielding, "error", NOT_RUN.format("generator")),
+        (streamed, "error", NOT_RUN.format("generator")),
         (awaited, "error", NOT_RUN.format("coroutine")),
         (lambda x: {"loss": x}, "error", DICT),
     ],

@@ -53,10 +53,10 @@ def test_command_that_fails_leaves_its_output_and_the_reason(tmp_path: Path) -> 
     # The script prints its variable and arguments, then fails with a message that looks like a placeholder.
     script = "import os, sys; print(os.environ['A'], *sys.argv[1:]); sys.exit('no {x}')"
     command = ["python", "-c", script, "{n}", "{text}", "{unknown}", "{directory}"]
-    record = RunFolder(tmp_path, "cpu", {"n": 3, "text": "a b"})
-    reference_run.execute_command(command, {"A": "1"}, record)
+    record = RunFolder(tmp_path, "cpu", {"n": [3, True], "text": "a b"})
+    reference_run.execute_command(command, {"A": "1", "PATH": "/nowhere"}, record)
     run = reference_run.read(tmp_path)
-    assert run.result == {"output": f"1 3 a b {{unknown}} {run.directory}\nno {{x}}\n"}
+    assert run.result == {"output": f"1 [3, true] a b {{unknown}} {run.directory}\nno {{x}}\n"}
     assert run.failure.endswith("ended with status 1: no {x}") and run.trace == () and run.observed.processes == ()
     reference_run.execute_command(["no-such-program"], {}, record)
     assert reference_run.read(tmp_path).failure == "cannot run no-such-program: No such file or directory"

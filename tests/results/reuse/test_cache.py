@@ -17,6 +17,7 @@ from pv.engines.trial import Counterexample, Output, Reads, Trial, TrialStatus
 from pv.results.reuse import opened_files
 from pv.results.reuse.cache import FILE, MAX_STATES, ResultCache
 from pv.results.reuse.dependencies import LARGE, Source
+from pv.results.reuse.environment import differences, environment
 from pv.results.reuse.opened_files import OpenedFilesLog
 from pv.source.project import find_project
 from tests.support.projects import write
@@ -122,7 +123,7 @@ STEPPED = replace(
     READS,
     listed=frozenset({"listed"}),
     metadata=frozenset({"site", "new"}),
-    searched={"searched": frozenset({"mod"})},
+    searched={"searched": frozenset({"mod", "folder"})},
     looked=frozenset({"probed.txt", "data/probed", "data", "code.py"}),
 )
 UNSURE = replace(READS, unsure="it was killed")
@@ -146,6 +147,8 @@ EDITS = [
     (STEPPED, "searched/mod.py", "", False),
     (STEPPED, "searched/mod/__init__.py", "", False),
     (STEPPED, "searched/mod/data.txt", "", False),
+    (STEPPED, "searched/folder/__init__.py", "", False),
+    (STEPPED, "searched/folder/data.txt", "", True),
     (STEPPED, "searched/other.py", "", True),
     (STEPPED, "searched/other/__init__.py", "", True),
     (STEPPED, "probed.txt", "longer", False),
@@ -168,6 +171,7 @@ def test_a_result_is_found_while_what_its_worker_used_is_the_same(
     folder: Path, begin: Begin, reads: Reads | None, name: str, text: str, is_found: bool
 ) -> None:
     files = dict.fromkeys(("listed/a", "site/a", "searched/a", "data/a", "empty/a", "evidence/a", "other.txt"), "1\n")
+    files["searched/folder/a"] = "1\n"
     write(folder, files | {"probed.txt": "short", ".cache/.gitignore": "*\n", "__pycache__/a.pyc": ""})
     time.sleep(0.01)
     with closing(begin()) as first:
@@ -186,6 +190,17 @@ def test_an_engine_that_depends_on_whole_modules_is_asked_again_after_a_change_o
         first.store(first.key(TASK), "F", TRIAL, source)
     write(folder, {"code.py": CODE.replace("return 2", "return 3")})
     assert (lookup(begin()) is None) == (depends_on is Depends.MODULES)
+
+
+def test_version_and_entry_points_of_a_package_are_in_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    seen = []
+    for version, text in (("1", "[a]"), ("1", "[b]"), ("2", "[b]")):
+        write(tmp_path, {f"tiny-{version}.dist-info/entry_points.txt": text})
+        seen.append(environment())
+    assert differences(seen[0], seen[1]) == differences(seen[1], seen[2]) == ["package tiny"]
 
 
 def test_result_that_is_not_accepted_is_not_found(begin: Begin) -> None:
