@@ -365,17 +365,21 @@ def falsify_every_event_has_its_line(
     subject: Any, attempts: int, every: tuple[int, int, int], hooks: list[str] | None
 ) -> None:
     script = Script(2, 2, None, ((),), accumulation=2, left=1, every=every)
+    chosen = DEFAULT if hooks is None else hooks
+    calls = [call for call in lifecycle(script).calls if call.event in chosen]
+    half = b'{"hook": "on_'
     with scratch() as place:
         path = place / "events.jsonl"
         for attempt in range(1, attempts + 1):
             log = subject.EventLog(str(path), **({} if hooks is None else {"hooks": hooks}))
             run(loop, script, [log], parts() | {"identity": RunIdentity(run="mine", attempt=attempt)})
-            if attempt < attempts:  # the disk is full in the middle of the next line
-                path.write_bytes(path.read_bytes() + b'{"hook": "on_')
+            if attempt < attempts and calls:  # the disk is full in the middle of the next line
+                path.write_bytes(path.read_bytes() + half)
+        halves = path.read_bytes().split(b"\n").count(half)
+        assert_equal("incomplete lines of earlier attempts, each a line", halves, (attempts - 1) * bool(calls))
+        path.write_bytes(path.read_bytes().replace(half + b"\n", b""))
         lines = strict_lines(path)
         actual = [(line["attempt"], line["hook"], line["step"], line["micro_batch"]) for line in lines]
-    chosen = DEFAULT if hooks is None else hooks
-    calls = [call for call in lifecycle(script).calls if call.event in chosen]
     expected = [(n, call.event, call.step, call.micro_batch) for n in range(1, attempts + 1) for call in calls]
     assert_equal(
         f"{attempts} attempts with {hooks=}: (attempt, hook, step, micro-batch) of the lines", actual, expected

@@ -46,7 +46,8 @@ SAVED = 2
 """Number of steps of the run that saves the source."""
 SAVED_PLACES = st.sampled_from([(2, "fsdp2"), (3, "fsdp2"), (1, "ddp"), (2, "ddp"), (3, "ddp")])
 BEGUN_PLACES = st.sampled_from([(2, "ddp"), (1, "ddp"), (3, "ddp"), (2, "fsdp2"), (3, "fsdp2")])
-"""Numbers of ranks and strategies. The first ones are always tried: a run without shards that begins with shards."""
+"""Numbers of ranks and strategies. The first ones are always tried: a run without shards begins with the checkpoint
+of a run with shards."""
 STEP = "student-step2"
 
 

@@ -90,7 +90,7 @@ def falsify_mistakes_are_refused(subject: Any, watching: bool, closed: bool) -> 
         ("add", (misspelled(),), ("on_logs", "on_log'")),
         ("add", (other,), ("the class Other",)),
         ("add", (None,), ("NoneType",)),
-        ("add", (type("Short", (Observer,), {"queue_limit": 0})(),), ("queue_limit 0", "Short")),
+        ("add", (type("Short", (Observer,), {"queue_limit": 0})(),), ("queue_limit", "Short")),
     ]
     for method, arguments, words in mistakes:
         call = partial(getattr(callbacks, method), *arguments)

@@ -85,7 +85,7 @@ def falsify_passing_failures_are_retried_and_others_reported(subject: Any) -> No
             assert pauses == [1.0, 2.0, 4.0, 8.0], f"between the statuses {passing}, pauses are {pauses}"
             pauses.clear()
         server.statuses = [STALLED]
-        hasty = subject.ServedTeacher(server.url, top_k=2, vocab_size=V, timeout_s=0.25, pause=lambda seconds: None)
+        hasty = subject.ServedTeacher(server.url, top_k=2, vocab_size=V, timeout_s=1.0, pause=lambda seconds: None)
         retried = hasty.top_k(batch)
         assert torch.equal(retried.logits, undisturbed.logits), "after a 503 without its message, other logits"
         for status, requests in ((503, 7), *((status, 1) for status in (400, 401, 403, 404, 422, 501))):

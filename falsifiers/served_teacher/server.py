@@ -55,7 +55,7 @@ class TableServer(ThreadingHTTPServer):
 CUT = 0
 """In place of a status: an answer that ends early."""
 STALLED = -1
-"""In place of a status: 503, whose message does not come for 2 s."""
+"""In place of a status: 503, whose message does not come for 3 s."""
 
 
 class Answering(BaseHTTPRequestHandler):
@@ -77,7 +77,7 @@ class Answering(BaseHTTPRequestHandler):
             self.send_response(503)
             self.send_header("Content-Length", "9")
             self.end_headers()
-            time.sleep(2)
+            time.sleep(3)
             return
         if self.path not in ("/v1/models", "/v1/completions"):
             content, status = {"error": {"message": f"no {self.path}"}}, 404

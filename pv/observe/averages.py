@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 MAX_COPIES = 8
 """Largest number of copies whose updates are recorded."""
 FAR = 16
-"""Number of rounding steps between an average and the weights from which on an update should change the average."""
+"""An element of an average is far from the weights if it differs by at least this number of rounding steps."""
 
 
 class Averages:
-    """The copies of models that the script has made, and the updates of these copies.
+    """Copies of models that the script has made, models that loaded the weights of another one, and their updates.
 
     Args:
         observer: The observer of this process.
@@ -39,6 +39,8 @@ class Averages:
         """The argument `now` of the last call of `record_updates`: "backward" or "step"."""
         self._restored: weakref.WeakKeyDictionary[nn.Module, bool] = weakref.WeakKeyDictionary()
         """For every copy: the result of `checkpoints.is_restored`, unless the result is None."""
+        self._loaded: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+        """The modules that `add_loaded` has added."""
 
     def add_copy(self, module: nn.Module) -> None:
         """Add a module that was copied or unpickled."""
@@ -49,9 +51,15 @@ class Averages:
             self._copies[module] = [0, _version(module)]
 
     def add_loaded(self, module: nn.Module) -> None:
-        """Add a module that has loaded the weights of another model, unless the module is known as a copy."""
-        if module not in self._copies:
+        """Add a module that has loaded the weights of another model; a second load shows that it is no average."""
+        if module in self._loaded:  # a snapshot or target, which takes the weights again and again
+            self._copies.pop(module, None)
+            return
+        # `add_copy` would remove the copies inside the module. Half of the places are left to copies.
+        is_known = any(part in self._copies for part in module.modules())
+        if not is_known and len(self._copies) < MAX_COPIES // 2:
             self.add_copy(module)
+            self._loaded.add(module)
 
     def check_restored(self, trained: list[Tensor]) -> None:
         """Record which copies have the weights of a file, before the first step of the optimizer of `trained`."""
@@ -107,15 +115,16 @@ class Averages:
 
         Returns:
             The share of the weights in the update, such as 0.01 for a decay of 0.99. In the trace, the share is null if
-            the average equals the weights, or if the average before the update did. And for an average in half
-            precision the result of `_rounded`, else None. Both are None for the first update, and if the average is on
-            another device.
+            the average equals the weights, or if the average before the update did. The second value is the result of
+            `_rounded` for an average in half precision, else None. Both are None for the first update, and if the
+            average is on another device.
         """
         parameter, weights = (max(module.parameters(), key=Tensor.numel) for module in (average, model))
         if parameter.device != weights.device:
             return None, None
         now, target = (self.observer.sample(tensor).detach() for tensor in (parameter, weights))
-        rounded_target, now, target = target.to(now.dtype).double(), now.double(), target.double()
+        rounded_target = target.to(now.dtype).double()
+        now, target = now.double(), target.double()
         before, self._samples[average] = self._samples.get(average), now.clone()
         if before is None:
             return None, None
@@ -125,29 +134,29 @@ class Averages:
         share = Late([moved, distance, is_copy], lambda a, b, same: a[0] / b[0] if b[0] and not same[0] else None)
         if parameter.dtype not in (torch.bfloat16, torch.float16):
             return share, None
-        return share, _rounded(before, now, rounded_target, torch.finfo(parameter.dtype).eps)
+        return share, _rounded(before, now, rounded_target, torch.finfo(parameter.dtype))
 
 
-def _rounded(before: Tensor, now: Tensor, target: Tensor, eps: float) -> Late:
+def _rounded(before: Tensor, now: Tensor, target: Tensor, kind: torch.finfo) -> Late:
     """Return how an update of an average in half precision was rounded.
 
     In the trace, this is a list of four numbers:
 
     1. the elements that were at least `FAR` rounding steps from the weights;
     2. those of them that the update did not change;
-    3. the elements that changed, and kept more than half of their distance from the weights;
-    4. the probability that a changed element was farther from the weights, in rounding steps, than an unchanged one;
-       null if no element changed or none differs from the weights. If an update is rounded to the nearest number, only
-       the farthest elements change, so the probability is 1. It is lower if the average is rounded at random, or is the
-       rounded copy of an average in float32.
+    3. the elements that changed, and kept more than half of their distance from the weights: the others were copied;
+    4. the probability that a changed element was at least as far from the weights, in rounding steps, as an unchanged
+       one; null without a changed element, or without an unchanged one that differs from the weights. If an update is
+       rounded to the nearest number, only the farthest elements change, so the probability is about 1. It is lower if
+       the average is rounded at random or with compensation, or is the rounded copy of an average in float32.
 
     Args:
         before: The average before the update, as float64 [n]; `now` and `target` too.
         now: The average after the update.
         target: The weights, rounded to the precision of the average.
-        eps: The rounding step at 1.
+        kind: The number format of the average.
     """
-    step = eps * torch.exp2(before.abs().clamp_min(torch.finfo(torch.float32).tiny).log2().floor())
+    step = kind.eps * torch.exp2(before.abs().clamp_min(kind.tiny).log2().floor())
     steps = (target - before).abs() / step
     is_far, is_changed = steps >= FAR, now != before
     is_kept = is_changed & ((target - now).abs() > (target - before).abs() / 2)

@@ -177,10 +177,11 @@ def _arguments(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict
 def _wrap_uncounted_loss(
     name: str, original: Callable[..., object], observer: Callable[[], Observer]
 ) -> Callable[..., object]:
-    """Wrap a loss function whose elements are not counted, to record the arguments of the first call at every line.
+    """Wrap a loss function whose elements are not counted, to record the arguments of the first calls at every line.
 
-    For a CTC loss, the first `CTC_CALLS` calls are recorded: if `target_lengths` include padding, this shows only in a
-    batch whose targets have different lengths.
+    The first `EXAMINED_CALLS` calls are recorded, because one batch may not show the fault. If the `target_lengths` of
+    a CTC loss include padding, this shows only in a batch whose targets have different lengths; and the targets of one
+    batch may have no -1.
     """
 
     @frames.wraps(original)

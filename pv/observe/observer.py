@@ -551,8 +551,8 @@ class Observer:
         """Record the parameters, state and gradients of an optimizer before a step.
 
         Raises:
-            RuntimeError: Optimizers take steps in several threads. Their events are mixed, and some are missing, so
-                nothing is observed from then on.
+            RuntimeError: A second thread takes a step while the thread of the first step is alive. The events of
+                several threads may be mixed, so nothing is observed from then on.
         """
         if not self._backward_depth:  # hooks of a backward pass may run in a thread of autograd
             self._stepping = self._stepping or threading.current_thread()

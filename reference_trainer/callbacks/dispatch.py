@@ -324,9 +324,9 @@ def _register(callback: Callback) -> _Registration:
     """Return the callback with a new event queue if it is an observer."""
     if not isinstance(callback, Observer):
         return _Registration(callback, None)
-    if callback.queue_limit < 1:
-        name = type(callback).__name__
-        raise CallbackError(f"invalid queue_limit {callback.queue_limit} of {name}; expected at least 1")
+    if not isinstance(callback.queue_limit, int) or callback.queue_limit < 1:
+        # The value is not shown: it may be an argument from a callback file, which may be a secret.
+        raise CallbackError(f"invalid queue_limit of {type(callback).__name__}; expected an integer of at least 1")
     return _Registration(callback, Delivery(callback))
 
 

@@ -7,8 +7,8 @@
 Every process of a run creates its callbacks from the same file. Only code that this file names is executed.
 
 An argument may be a secret, so messages replace strings of 4 or more characters from the arguments by `...`, also where
-they are escaped. Names of arguments and of keys, numbers, shorter strings, and strings that a class changes or cuts
-before it quotes them, are shown.
+they are escaped once. Names of arguments and of keys, numbers, shorter strings, and strings that a class changes or
+cuts before it quotes them, are shown.
 """
 
 from __future__ import annotations

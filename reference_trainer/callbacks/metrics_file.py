@@ -23,12 +23,9 @@ from reference_trainer.callbacks.base import Callback, Context, event_of
 from reference_trainer.callbacks.dispatch import Observer
 from reference_trainer.errors import DataError, OutputError
 
-LONGEST_LINE = 2**20
-"""Largest number of bytes of an incomplete line that is removed."""
-
 
 class LineFile:
-    """An open file of lines. In a file that is opened to append, the first line replaces an incomplete last line.
+    """An open file of lines. In a file that is opened to append, the first line begins after a line break.
 
     Methods raise `OutputError` with the path if they cannot write. After a failed write, `close` does not raise again.
 
@@ -59,21 +56,19 @@ class LineFile:
         """Write a line and a line break, flush, and return the number of bytes."""
         text = line.encode() + b"\n"
         with self._convert_errors():
-            if self._may_be_incomplete:  # not when the file is opened: other ranks open it too
-                self._may_be_incomplete = False
-                self._remove_incomplete_line()
+            # A killed run or a full disk leaves an incomplete last line, which must not begin this line.
+            if self._may_be_incomplete and not self._ends_with_line_break():
+                text = b"\n" + text
+            self._may_be_incomplete = False
             self._file.write(text)
             self._file.flush()
         return len(text)
 
-    def _remove_incomplete_line(self) -> None:
-        """Remove a last line without a line break, which a killed run or a full disk leaves."""
+    def _ends_with_line_break(self) -> bool:
+        """Return whether the file is empty or ends with a line break."""
         with self._path.open("rb") as file:
-            start = max(file.seek(0, os.SEEK_END) - LONGEST_LINE, 0)
-            file.seek(start)
-            end = file.read()
-        if not end.endswith(b"\n"):
-            self._file.truncate(start + end.rfind(b"\n") + 1)
+            file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
+            return file.read(1) in (b"", b"\n")
 
     def close(self) -> None:
         """Close the file, and remove it if it was created here and no line was written."""

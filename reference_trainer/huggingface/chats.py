@@ -377,9 +377,11 @@ def _blocks(path: Path) -> Iterator[list[Row]]:
                 yield block
                 block = []
     except DataError:
-        yield block  # an error in one of these rows is raised first
+        if block:
+            yield block  # an error in one of these rows is raised first
         raise
-    yield block
+    if block:
+        yield block
 
 
 def refusal_notes(refused: Sequence[Refusal], rows: int) -> list[str]:

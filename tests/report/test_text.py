@@ -12,8 +12,7 @@ from pv.contract.finding import Location
 from pv.engines.trial import TrialStatus
 from pv.report import FORMATS, render
 from pv.report.contract_line import line_cells, sentence
-from pv.report.text import plain
-from pv.report.wrapping import excerpt, wrap_line
+from pv.report.wrapping import excerpt, plain, wrap_line
 from pv.results.evidence import MutationScore
 from pv.results.outcome import Selection
 from pv.results.verdict import Report, decide

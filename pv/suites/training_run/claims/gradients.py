@@ -1,6 +1,7 @@
 """Claims about the gradients of a step: they are cleared, new, complete, and finite."""
 
 import math
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from itertools import pairwise, permutations
@@ -182,7 +183,7 @@ def every_gradient_is_used(run: Run, record: Record) -> None:
         # Equal version counters of the parameters: no step, by an optimizer or by hand, came between the two passes.
         # A loss scaler skips a step whose gradient is not finite.
         ends = sorted([(w.n, False) for w in windows] + [(e["n"], True) for e in process.of("skipped_step")])
-        skipped = {e["n"] for e in reaching if next(is_skip for n, is_skip in ends if n > e["n"])}
+        skipped = {e["n"] for e in reaching if ends[bisect_right(ends, (e["n"], True))][1]}
         lost = [
             event
             for event, following in pairwise(reaching)
