@@ -317,9 +317,10 @@ def resume(folder: Path, script: str, *options: str, out: str = "{out}") -> Ende
 
 
 def test_a_killed_run_that_is_resumed_exactly_passes_and_the_working_folder_is_left_alone(tmp_path: Path) -> None:
-    ended = resume(tmp_path, RESUMED, "--cut", "4", "--cut", "7", "-v", out=".")
+    longer = RESUMED.replace("begin + 1, 9", "begin + 1, 12")
+    ended = resume(tmp_path, longer, "--cut", "4", "--cut", "7", "--cut", "10", "-v", out=".")
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    held = "held        TR-RESUME-001: A resumed run starts with the saved weights (tried 2 times)"
+    held = "held        TR-RESUME-001: A resumed run starts with the saved weights (tried 3 times)"
     assert held in ended.stdout
     assert "held        TR-RESUME-007" in ended.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]

@@ -39,7 +39,7 @@ def test_a_contract_in_prose_cannot_pass() -> None:
 
 PROSE = """\
 metadata:
-  version: 1.0
+  version: 1.10
   description: d
   depends_on: [beside, missing]
   owner: ann
@@ -81,7 +81,7 @@ NOTICES = """\
 def test_a_contract_in_prose_gets_names_and_a_notice_for_each_contradiction(tmp_path: Path) -> None:
     write(tmp_path, {"prose.yaml": PROSE, "beside.yaml": "", "pyproject.toml": "[tool.pv]\n"})
     (contract,) = load([tmp_path / "prose.yaml"]).contracts
-    assert (contract.id, contract.version, contract.strict) == ("prose", "1.0", False)
+    assert (contract.id, contract.version, contract.strict) == ("prose", "1.10", False)
     assert (contract.gate.id, contract.gate.name) == ("G", "g")
     assert [(entry.name, entry.formula) for entry in contract.equations] == [("softmax", "x"), ("equation_1", "y")]
     assert [(obligation.id, obligation.statement) for obligation in contract.obligations] == [

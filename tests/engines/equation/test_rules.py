@@ -110,6 +110,13 @@ def test_equation_that_calls_one_of_another_contract_is_compared_with_code(empty
     assert (report.exit_code, [v.status.value for v in report.contracts]) == (0, ["pass"]), pv.render(report)
 
 
+def test_equation_that_only_an_unselected_contract_uses_is_no_finding(tmp_path: Path) -> None:
+    own = BASE.replace("domains:", "  own: {domain: {x: real}, expression: 2 * x, implemented_by: double(x)}\ndomains:")
+    assert messages(tmp_path, base=("own", own), user=OF_USER) == []
+    selected = [contract for contract in load([tmp_path / "contracts"]).contracts if contract.id == "base"]
+    assert [str(finding) for finding in pv.lint(selected, project=pv.find_project(tmp_path))] == []
+
+
 def test_change_of_a_used_equation_changes_the_fingerprint(tmp_path: Path) -> None:
     clauses = []
     for factor in (2, 3):
