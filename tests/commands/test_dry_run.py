@@ -46,6 +46,13 @@ def test_stale_mutant_is_a_problem_where_mutants_are_tried(project: Project, on:
     assert (result.exit_code, [f.code for f in result.findings]) == (code, ["PV133"] * code)
 
 
+def test_claims_are_tried_although_an_equivalent_does_not_apply(project: Project) -> None:
+    with (project("small") / "contracts/counting.yaml").open("a") as file:
+        file.write('equivalents: [{function: "counting:total", find: epochs / steps, replace: "0", reason: none}]\n')
+    result = dry_run(["C-LIMIT"])
+    assert ([f.code for f in result.findings], len(result.tasks.get("counting", ()))) == ([], 3), "PV137 stops a claim"
+
+
 @pytest.mark.parametrize("options", [["--record"], ["--format", "junit"], ["--output", "json=file"]])
 def test_options_that_a_dry_run_does_not_take_are_refused(project: Project, options: list[str]) -> None:
     project("small")

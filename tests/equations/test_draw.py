@@ -125,3 +125,6 @@ def test_shrunk_distribution_still_sums_to_one_if_only_outcomes_without_probabil
     tried.clear()
     Shrinker(parse_domain({"p": "prob[V]"}), lambda example: tried.append(example.arrays["p"])).smallest(example)
     assert all(float(array.sum()) == 1 for array in tried), tried
+    logs = Example({"q": torch.full((4,), 0.25, dtype=torch.float64).log()}, {"V": 4})
+    smallest = Shrinker(parse_domain({"q": "logprob[V]"}), lambda example: True).smallest(logs).arrays["q"]
+    assert smallest.exp().tolist() == pytest.approx([0.5, 0.5]), "log-probabilities alone are normalised too"

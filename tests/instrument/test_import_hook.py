@@ -159,12 +159,14 @@ def test_a_plan_that_comes_too_late_is_refused() -> None:
 @pytest.mark.parametrize("plan", [Plan(), Plan(covered=("subject",)), edit("double", "number * 2", "0")])
 def test_a_traceback_shows_the_right_line(plan: Plan, folder: Path) -> None:
     program = (
-        "import subject, traceback\n"
+        "import inspect, subject, traceback\n"
         "try:\n    subject.fails(1)\nexcept ValueError as error:\n"
-        "    frame = traceback.extract_tb(error.__traceback__)[-1]\n    show([frame.lineno, frame.line])"
+        "    frame = traceback.extract_tb(error.__traceback__)[-1]\n"
+        "    show([frame.lineno, frame.line, inspect.getsource(subject.double)])"
     )
     line = SUBJECT[: SUBJECT.index("raise ValueError")].count("\n") + 1
-    assert value(plan, folder, program) == [line, "raise ValueError(below)"]
+    double = f"def double(number):\n    return {plan.replace or 'number * 2'}\n"
+    assert value(plan, folder, program) == [line, "raise ValueError(below)", double]
 
 
 SOURCE = b"value = 1\n"

@@ -122,9 +122,15 @@ def test_predicates_are_counted_out_and_fail_with_their_point(project: Project) 
         '"falsifiers/prove_counting.py::prove_shares_fit", bounds: {total: 0..1, parts: 1..2}, requires: parts > 2'
     )
     empty = f"- {{id: H-EMPTY, rule: r, if_fails: i, predicate: {empty_box}}}\n"
-    edit(project("proofs") / "contracts/proofs.yaml", "- id: H-LOOP\n", f"{empty}- id: H-LOOP\n")
+    zero = (
+        '- {id: H-ZERO, rule: r, if_fails: i, predicate: "falsifiers/prove_zero.py::prove_zero", bounds: {n: 0..1}}\n'
+    )
+    folder = project("proofs")
+    (folder / "falsifiers/prove_zero.py").write_text("def prove_zero(subject, n):\n    return 0\n")
+    edit(folder / "contracts/proofs.yaml", "- id: H-LOOP\n", f"{empty}{zero}- id: H-LOOP\n")
     done = run_pytest("falsifiers/")
-    assert "1 failed, 4 passed, 1 skipped" in done.stdout, done.stdout
+    assert "the predicate returned 0" in done.stdout, "a false value other than False passes"
+    assert "2 failed, 4 passed, 1 skipped" in done.stdout, done.stdout
     assert "H-EMPTY is vacuous: the box has no point" in done.stdout
     assert "undecided: held at 10,000 of 1,000,000,000,000,000,000,000 points; `pv validate --only H-B" in done.stdout
     broken = run_pytest("falsifiers/", "-k", "shares", "--pv-mutant", "rounded-up")

@@ -117,6 +117,14 @@ def test_claims_with_the_same_failed_premise_are_in_one_line(form: str) -> None:
     assert "because F-B" not in shown and "### vacuous" not in shown
 
 
+def test_text_names_every_failed_claim_that_it_shows_without_details() -> None:
+    tried = [trial_of(f"F-{n}", TrialStatus.REFUTED, counterexample=counterexample("no")) for n in range(21)]
+    tried += [trial_of(id_, TrialStatus.RAISED, counterexample=counterexample("same")) for id_ in ("F-A", "F-B")]
+    example = contract(*(claim(trial.falsifier, "said", 1) for trial in tried), location=FILE)
+    shown = render(replace(PLAIN, contracts=(decide(example, evidence(*tried), Selection()),)), "text", width=200)
+    assert re.findall("(. MORE) +(.*):", shown) == [("3 MORE", "F-20 on cpu, F-A on cpu, F-B on cpu")]
+
+
 PASSING, FAILING = report_of_equation(None).contracts[0], PLAIN.contracts[0]
 
 

@@ -134,6 +134,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "tracked source": lambda tree: (tree / "own.py").write_text("2\n"),
     "tracked data": lambda tree: (tree / "data.txt").write_text("2\n"),
     "new source": lambda tree: (tree / "new.py").write_text("2\n"),
+    "new folder": lambda tree: write(tree, {"new/own.py": "2\n"}),
     "new contract": lambda tree: (tree / "new.yaml").write_text("2\n"),
     "removed": lambda tree: (tree / "own.py").unlink(),
     "renamed": lambda tree: git("mv", "own.py", "other.py", cwd=tree),
@@ -163,4 +164,4 @@ def test_every_change_except_reports_and_evidence_has_its_own_digest(tmp_path: P
         git("reset", "-q", "--hard", cwd=tree)
         git("clean", "-qfd", cwd=tree)
     assert digest_of_changes(find_project(tree)) == ""
-    assert all(of_changes) and len(set(of_changes)) == len(CHANGES)
+    assert all(of_changes) and len(set(of_changes)) == len(CHANGES), dict(zip(CHANGES, of_changes, strict=True))

@@ -83,6 +83,9 @@ def test_the_nearest_table_counts(tmp_path: Path) -> None:
     assert project.roots == (tmp_path / "src",)
     assert project.contracts == (tmp_path / "contracts",)
     assert project.evidence == tmp_path / "kept"
+    (tmp_path / "pyproject.toml").write_text("[tool.pv]\n")
+    project = find_project(below)
+    assert (project.root, project.declared) == (tmp_path, True), "an empty table declares a project"
 
 
 MALFORMED = {
