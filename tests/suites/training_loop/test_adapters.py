@@ -163,13 +163,15 @@ class Logging(Own):
         for i in range(0, len(job.train), job.batch * job.accumulate * job.epochs):
             model(job.collate([*job.train[i : i + job.batch]])["input_ids"]).sum().backward()
             optimizer.step()
-        return Report(model=model, logs=[{"step": 1, "loss": 0.0}], events=["train_begin"], average=model)
+        logs, evaluations = [{"step": 1, "loss": 0.0}], [(1, 0.0)]
+        return Report(model=model, logs=logs, evaluations=evaluations, events=["train_begin"], average=model)
 
 
 @pytest.mark.parametrize(
     ("attributes", "text"),
     [
         ({"features": {"loss": "none"}}, r"`loss`, which the trainer does not have according to `features` \(none\)"),
+        ({"features": {"evaluate": False}}, "reports `evaluate`, which the trainer does not have according to"),
         ({"features": {"events": False}}, r"reports `events`, which the trainer does not have according to `features`"),
         ({}, "reports `average`, which .* does not name it\\); leave the feature out of the report, or set it to True"),
         ({"features": {"average": True}}, ""),
