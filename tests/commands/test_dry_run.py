@@ -103,7 +103,7 @@ def test_no_task_of_a_contract_with_an_error_is_built(project: Project) -> None:
     result = dry_run()
     assert (result.exit_code, result.tasks, [f.code for f in result.findings]) == (1, {}, ["PV111"])
     task = PlannedTask(device="cpu", kind="property", claim="F", problem="no file")
-    assert DryRun(findings=(), devices=("cpu",), tasks={"c": (task,)}, automatic={}).exit_code == 1
+    assert DryRun(findings=(), devices=("cpu",), tasks={"c": (task,)}, on_generated_mutants={}).exit_code == 1
 
 
 def test_a_claim_that_the_subject_does_not_make_is_no_task(project: Project) -> None:
