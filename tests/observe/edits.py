@@ -1104,7 +1104,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("reported_labels", "right += hits", "right = hits", "{right / count", "{right / labels.numel()"),
     ),
     "TR-LOG-001": (
-        ("reported_steps", "loss {mean:.5f}", "loss {loss.item():.5f}"),
+        ("reported_steps", "loss {mean:.5f} last {loss.item() * ACCUMULATE:.5f}", "loss {loss.item():.5f}"),
         (
             "language_model",
             "        (loss / ACCUMULATE).backward()\n",
