@@ -522,7 +522,7 @@ def falsify_only_rank_0_writes(subject: Any, ranks: int, strategy: str, cached: 
         assert_no_error(where, ends)
         _assert_one_writer(where, ends)
         begins = (directory / "trace").read_text().count('"on_train_begin"')
-        assert_equal(f"{where}: runs in the trace, of which rank 0 writes one", begins, 1)
+        assert_equal(f"{where}: runs in the trace, which only rank 0 writes", begins, 1)
         paths = list(file_digests(directory))
         teachers = [path for path in paths if path.startswith("cache") and not path.startswith("cache0")]
         assert not teachers, f"{where}: other ranks than 0 cached a teacher: {teachers}"

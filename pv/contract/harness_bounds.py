@@ -191,8 +191,8 @@ def parse_condition(text: str, bounds: Mapping[str, Bound]) -> Callable[[Point],
         return lambda point: True
     if len(text) > MAX_CONDITION:
         raise ValueError(f"condition too long: {len(text)} characters, expected at most {MAX_CONDITION}")
-    # The condition becomes one line, of which a comment would hide the rest. It also becomes a line of a docstring for
-    # CrossHair, which quotes in a comment would end.
+    # The condition becomes one line, and a comment would hide the rest of this line. For CrossHair, the condition is a
+    # line of a docstring, and quotes in a comment would end this docstring.
     if "#" in text:
         raise ValueError("unsupported comment in a condition: remove '#' and the text after it")
     try:

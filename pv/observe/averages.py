@@ -142,9 +142,10 @@ def _rounded(before: Tensor, now: Tensor, target: Tensor, kind: torch.finfo) -> 
 
     In the trace, this is a list of four numbers:
 
-    1. the elements that were at least `FAR` rounding steps from the weights;
-    2. those of them that the update did not change;
-    3. the elements that changed, and kept more than half of their distance from the weights: the others were copied;
+    1. the number of elements that were at least `FAR` rounding steps from the weights;
+    2. the number of far elements that the update did not change;
+    3. the number of elements that changed, and kept more than half of their distance from the weights: the others were
+       copied;
     4. the probability that a changed element was at least as far from the weights, in rounding steps, as an unchanged
        one; null without a changed element, or without an unchanged one that differs from the weights. If an update is
        rounded to the nearest number, only the farthest elements change, so the probability is about 1. It is lower if

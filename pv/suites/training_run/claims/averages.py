@@ -76,9 +76,9 @@ def averages_keep_the_past(run: Run, record: Record) -> None:
     """Updates set an average mostly to the new weights: decay and 1 - decay are swapped.
 
     Only averages with at least 20 updates are judged, by the share of the new weights in an update. It must be the same
-    in all updates, or never fall, begin below a half and rise mostly in the first half of the updates: such shares are
-    those of a swapped decay that grows at the beginning; a right one takes less and less of the new weights. Copies
-    with noise or in fewer bits are not judged.
+    in all updates, or never fall, begin below a half and rise mostly in the first half of the updates: a swapped
+    decay that grows at the beginning has such shares; a right one takes less and less of the new weights. Copies with
+    noise or in fewer bits are not judged.
     """
     for process in run.processes:
         by_average: dict[int, list[Event]] = defaultdict(list)
