@@ -841,8 +841,8 @@ def reported_sum_is_divided_by_its_batches(run: Run, record: Record) -> None:
 
     These facts rule out other explanations: no mean over batches, rows or labels equals the number; the number of
     batches of the other loader is neither the number of batches of this loader nor the number of steps; and the losses
-    are not divided a second time by the batch size, as in a loss per example. All passes must agree, and there must be
-    so many passes that chance is ruled out. Only runs of one process are judged.
+    are not divided a second time by the batch size, as in a loss per example. All passes must agree, and the
+    number of passes must be large enough to rule out chance. Only runs of one process are judged.
     """
     for process in run.processes if len(run.processes) == 1 else ():
         reports = reported_numbers(process)
